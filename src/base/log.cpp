@@ -1,0 +1,45 @@
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/clock.h"
+
+namespace weir {
+
+void log_line(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+
+void log_warning(const std::string& message) { std::fprintf(stderr, "weir: warning: %s\n", message.c_str()); }
+
+Progress::Progress(std::string what, uint64_t total, std::string unit)
+    : what_(std::move(what)), unit_(std::move(unit)), total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (drawn_) std::fprintf(stderr, "\r\033[K");
+}
+
+void Progress::update(uint64_t done) {
+  if (!terminal_) return;
+  const uint64_t now = now_ns();
+  if (drawn_ && now - last_draw_ns_ < 100'000'000) return;
+  last_draw_ns_ = now;
+  drawn_ = true;
+  const double percent = total_ ? 100.0 * static_cast<double>(done) / static_cast<double>(total_) : 100.0;
+  const std::string line = unit_ == "bytes"
+                               ? fmt::format("{} {:.0f} % of {}", what_, percent, human_bytes(total_))
+                               : fmt::format("{} {}/{} {} ({:.0f} %)", what_, done, total_, unit_, percent);
+  std::fprintf(stderr, "\r\033[K%s", line.c_str());
+  std::fflush(stderr);
+}
+
+std::string human_bytes(uint64_t bytes) {
+  static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 4) value /= 1024, ++unit;
+  if (unit == 0) return fmt::format("{} B", bytes);
+  return fmt::format("{:.{}f} {}", value, value >= 100 ? 0 : value >= 10 ? 1 : 2, units[unit]);
+}
+
+}  // namespace weir
