@@ -6,8 +6,8 @@
 namespace weir {
 
 void check_failed(const char* file, int line, const char* condition, const std::string& details) {
-  std::fprintf(stderr, "weir: internal error: %s:%d: %s%s%s\n", file, line, condition, details.empty() ? "" : ": ",
-               details.c_str());
+  std::fprintf(stderr, "weir: internal error: %s:%d: %s%s%s\n", file, line, condition,
+               details.empty() ? "" : ": ", details.c_str());
   std::abort();
 }
 

@@ -1,6 +1,6 @@
 // The three tiers of failure: CHECK for our own bugs (abort with file, line and values), Error for bad files,
-// arguments and requests (thrown while loading or parsing, caught in main), and Fault for I/O trouble inside a
-// round, which is a value: the lanes it touches fail and the others go on.
+// arguments and requests (thrown while loading or parsing, caught in main), and Fault for I/O trouble inside
+// a round, which is a value: the lanes it touches fail and the others go on.
 #pragma once
 
 #include <fmt/core.h>
@@ -51,10 +51,10 @@ std::string check_details(fmt::format_string<Args...> format, Args&&... args) {
 inline std::string check_details() { return {}; }
 
 /// Our own bugs only: CHECK(a == b, "a {} b {}", a, b).
-#define WEIR_CHECK(condition, ...)                                                                  \
-  do {                                                                                              \
-    if (!(condition)) [[unlikely]]                                                                  \
-      ::weir::check_failed(__FILE__, __LINE__, #condition, ::weir::check_details(__VA_ARGS__));     \
+#define WEIR_CHECK(condition, ...)                                                              \
+  do {                                                                                          \
+    if (!(condition)) [[unlikely]]                                                              \
+      ::weir::check_failed(__FILE__, __LINE__, #condition, ::weir::check_details(__VA_ARGS__)); \
   } while (false)
 
 }  // namespace weir

@@ -1,4 +1,5 @@
-// Counter-based random numbers: draw i of stream s is a pure function of (s, i), so no order of work can change it.
+// Counter-based random numbers: draw i of stream s is a pure function of (s, i), so no order of work can
+// change it.
 #pragma once
 
 #include <cstdint>

@@ -26,9 +26,12 @@ class ThreadTeam {
   template <typename F>
   void run(int64_t count, int64_t grain, F&& work) {
     using Work = std::remove_reference_t<F>;
-    run_erased(count, grain, [](void* context, int64_t begin, int64_t end, int member) {
-      (*static_cast<Work*>(context))(begin, end, member);
-    }, const_cast<void*>(static_cast<const void*>(&work)));
+    run_erased(
+        count, grain,
+        [](void* context, int64_t begin, int64_t end, int member) {
+          (*static_cast<Work*>(context))(begin, end, member);
+        },
+        const_cast<void*>(static_cast<const void*>(&work)));
   }
 
   /// Member m's part of [0, count) in multiples of grain: pure, the same for the same arguments.

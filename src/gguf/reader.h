@@ -1,7 +1,8 @@
-// GGUF v3 (and the layout-identical v2): header, metadata and tensor table of one model, which may be split over
-// files `-00001-of-0000N`. Reads only the header bytes; tensor data is described by (file, offset, bytes) and never
-// mapped. Everything is checked before use: magic, endianness, counts, string lengths, value types, alignment,
-// dimensions, type ids, offsets against the file size, overlaps, duplicate names, split numbers.
+// GGUF v3 (and the layout-identical v2): header, metadata and tensor table of one model, which may be split
+// over files `-00001-of-0000N`. Reads only the header bytes; tensor data is described by (file, offset,
+// bytes) and never mapped. Everything is checked before use: magic, endianness, counts, string lengths, value
+// types, alignment, dimensions, type ids, offsets against the file size, overlaps, duplicate names, split
+// numbers.
 #pragma once
 
 #include <array>
@@ -20,22 +21,22 @@ namespace weir::gguf {
 
 /// A metadata array. Exactly one of the vectors is used, by `element`.
 struct Array {
-  uint32_t element = 0;                ///< GGUF value type id of the elements
-  std::vector<int64_t> integers;       ///< u8..i64 and bool
-  std::vector<double> reals;           ///< f32, f64
+  uint32_t element = 0;           ///< GGUF value type id of the elements
+  std::vector<int64_t> integers;  ///< u8..i64 and bool
+  std::vector<double> reals;      ///< f32, f64
   std::vector<std::string> strings;
   size_t size() const { return integers.size() + reals.size() + strings.size(); }
 };
 
 struct Value {
-  uint32_t type = 0;                   ///< GGUF value type id
+  uint32_t type = 0;  ///< GGUF value type id
   std::variant<uint64_t, int64_t, double, bool, std::string, Array> data;
 };
 
 struct File {
   std::string path;
   uint64_t size = 0;
-  uint64_t data_offset = 0;            ///< where the tensor blob begins
+  uint64_t data_offset = 0;  ///< where the tensor blob begins
 };
 
 struct Tensor {
@@ -44,8 +45,8 @@ struct Tensor {
   const TypeInfo* info = nullptr;
   int n_dims = 0;
   std::array<int64_t, 4> dims{1, 1, 1, 1};  ///< ne0 (contiguous) first
-  uint32_t file = 0;                   ///< index into Model::files()
-  uint64_t offset = 0;                 ///< absolute, in that file
+  uint32_t file = 0;                        ///< index into Model::files()
+  uint64_t offset = 0;                      ///< absolute, in that file
   uint64_t bytes = 0;
   int64_t elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
   int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
@@ -59,7 +60,7 @@ class Model {
   const std::vector<File>& files() const { return files_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::map<std::string, Value, std::less<>>& metadata() const { return metadata_; }
-  uint64_t total_bytes() const;        ///< sum of file sizes
+  uint64_t total_bytes() const;  ///< sum of file sizes
   const std::string& path() const { return files_.front().path; }
 
   /// Null where there is none.
@@ -69,12 +70,12 @@ class Model {
 
   // Metadata getters. The optional ones throw only where the key exists with an unusable type or value.
   bool has(std::string_view key) const;
-  std::optional<int64_t> integer(std::string_view key) const;   ///< any integer width (or bool)
-  std::optional<double> real(std::string_view key) const;       ///< f32, f64 or integer
+  std::optional<int64_t> integer(std::string_view key) const;  ///< any integer width (or bool)
+  std::optional<double> real(std::string_view key) const;      ///< f32, f64 or integer
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> string(std::string_view key) const;
-  const Array* array(std::string_view key) const;               ///< null where absent; throws where not an array
-  int64_t require_integer(std::string_view key) const;          ///< throws Error naming file and key where absent
+  const Array* array(std::string_view key) const;       ///< null where absent; throws where not an array
+  int64_t require_integer(std::string_view key) const;  ///< throws Error naming file and key where absent
   double require_real(std::string_view key) const;
   std::string require_string(std::string_view key) const;
   /// A scalar, or the per-layer array's element `layer` (e.g. attention.head_count_kv).

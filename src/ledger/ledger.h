@@ -1,7 +1,8 @@
-// The timing ledger: every instant of a generation's wall time is charged once to a role (additive account); time
-// hidden behind other work goes to a second, non-additive column. Knows no CUDA and no model. Off is a null pointer:
-// the helpers below take `Ledger*` and cost one branch. On, a role switch is one clock read and a few adds; storage is
-// fixed at start, nothing allocates or locks in a round. Used by the engine's one thread only.
+// The timing ledger: every instant of a generation's wall time is charged once to a role (additive account);
+// time hidden behind other work goes to a second, non-additive column. Knows no CUDA and no model. Off is a
+// null pointer: the helpers below take `Ledger*` and cost one branch. On, a role switch is one clock read and
+// a few adds; storage is fixed at start, nothing allocates or locks in a round. Used by the engine's one
+// thread only.
 #pragma once
 
 #include <array>
@@ -17,16 +18,17 @@ namespace weir {
 /// Count, sum, min, max and a log2 histogram of nanoseconds; fixed size.
 struct Tally {
   uint64_t count = 0, sum_ns = 0, min_ns = UINT64_MAX, max_ns = 0;
-  std::array<uint32_t, 40> histogram{};  ///< bucket b counts values in [2^b, 2^(b+1)) ns; bucket 0 also takes 0
+  std::array<uint32_t, 40>
+      histogram{};  ///< bucket b counts values in [2^b, 2^(b+1)) ns; bucket 0 also takes 0
   void add(uint64_t ns);
 };
 
 /// What one role did in one phase.
 struct RoleAccount {
-  Tally per_round;          ///< exposed time a round (rounds in which the role ran)
-  uint64_t switches = 0;    ///< times the role was entered
-  uint64_t bytes = 0;       ///< bytes its operations declared
-  uint64_t hidden_ns = 0;   ///< ran behind other work: never added to wall
+  Tally per_round;         ///< exposed time a round (rounds in which the role ran)
+  uint64_t switches = 0;   ///< times the role was entered
+  uint64_t bytes = 0;      ///< bytes its operations declared
+  uint64_t hidden_ns = 0;  ///< ran behind other work: never added to wall
 };
 
 /// Counters of expert traffic, per phase.
@@ -36,9 +38,9 @@ struct ExpertCounters {
 };
 
 struct PhaseAccount {
-  Tally rounds;             ///< wall time per round
-  uint64_t rows = 0;        ///< rows evaluated (prompt tokens; decode: one per lane and step)
-  uint64_t wall_ns = 0;     ///< equals the sum of all roles' sum_ns, unattributed included
+  Tally rounds;          ///< wall time per round
+  uint64_t rows = 0;     ///< rows evaluated (prompt tokens; decode: one per lane and step)
+  uint64_t wall_ns = 0;  ///< equals the sum of all roles' sum_ns, unattributed included
   std::array<RoleAccount, role_count> roles{};
   ExpertCounters experts;
   uint64_t worker_busy_ns = 0, worker_barrier_ns = 0, tasks = 0;  ///< imbalance of the thread team
@@ -46,7 +48,7 @@ struct PhaseAccount {
 
 /// One round as the ring keeps it (for the trace and for the line every N rounds).
 struct RoundReport {
-  uint64_t index = 0;       ///< since the ledger was made
+  uint64_t index = 0;  ///< since the ledger was made
   Phase phase = Phase::prefill;
   uint64_t begin_ns = 0, end_ns = 0;
   int rows = 0, lanes = 0;
@@ -57,36 +59,37 @@ struct RoundReport {
 /// A span on a track, for the Chrome trace (the last spans that fit; drops are counted).
 struct Span {
   uint64_t begin_ns, end_ns;
-  uint64_t value;           ///< bytes for reads, 0 for roles
-  uint16_t name;            ///< Role for the role track; layer for reads
-  uint8_t track;            ///< 0 roles, 1 expert reads
+  uint64_t value;  ///< bytes for reads, 0 for roles
+  uint16_t name;   ///< Role for the role track; layer for reads
+  uint8_t track;   ///< 0 roles, 1 expert reads
 };
 
 struct LedgerOptions {
   bool enabled = false;
-  int log_every = 0;        ///< a line on stderr each N decode rounds; 0 none
-  int ring_rounds = 256;    ///< rounds kept
-  int ring_spans = 1 << 16; ///< spans kept when trace is on
+  int log_every = 0;         ///< a line on stderr each N decode rounds; 0 none
+  int ring_rounds = 256;     ///< rounds kept
+  int ring_spans = 1 << 16;  ///< spans kept when trace is on
   bool trace = false;
-  // Delay injection (test and what-if): spin inject_ns once in `inject_role` in about half of the rounds, chosen by
-  // (inject_seed, round index). Tokens cannot change.
+  // Delay injection (test and what-if): spin inject_ns once in `inject_role` in about half of the rounds,
+  // chosen by (inject_seed, round index). Tokens cannot change.
   Role inject_role = Role::unattributed;
   uint64_t inject_ns = 0;
   uint64_t inject_seed = 0;
 };
 
-/// Parses --ledger's value: a positive integer N (on, a line every N decode rounds) or 0 (off). Anything else throws
-/// Error that names the value.
+/// Parses --ledger's value: a positive integer N (on, a line every N decode rounds) or 0 (off). Anything else
+/// throws Error that names the value.
 int parse_ledger_flag(const std::string& value);
-/// Parses WEIR_LEDGER: unset, empty or 0 is off; a positive integer is on; anything else is off with one warning that
-/// names the value.
+/// Parses WEIR_LEDGER: unset, empty or 0 is off; a positive integer is on; anything else is off with one
+/// warning that names the value.
 int parse_ledger_environment(const char* value);
 
 class Ledger {
  public:
   explicit Ledger(const LedgerOptions& options);
 
-  // --- the account of a generation -------------------------------------------------------------------------------
+  // --- the account of a generation
+  // -------------------------------------------------------------------------------
   /// Clears the aggregates (cumulative counters stay) and starts the clock in `role`: a request was accepted.
   void begin_generation(Role role = Role::tokenize);
   /// Stops the clock: the last token was delivered. Time until the next begin is not charged.
@@ -110,13 +113,14 @@ class Ledger {
   /// A finished read (for the trace); times from now_ns().
   void read_span(uint64_t begin_ns, uint64_t end_ns, int layer, uint64_t bytes);
 
-  // --- reading ---------------------------------------------------------------------------------------------------
+  // --- reading
+  // ---------------------------------------------------------------------------------------------------
   const PhaseAccount& phase(Phase p) const { return current_generation_[static_cast<int>(p)]; }
   const PhaseAccount& cumulative(Phase p) const { return cumulative_[static_cast<int>(p)]; }
   uint64_t rounds_dropped() const { return rounds_dropped_; }  ///< rounds that left the ring
   uint64_t spans_dropped() const { return spans_dropped_; }
-  std::vector<RoundReport> ring() const;                       ///< oldest first
-  std::vector<Span> spans() const;                             ///< oldest first
+  std::vector<RoundReport> ring() const;  ///< oldest first
+  std::vector<Span> spans() const;        ///< oldest first
   const LedgerOptions& options() const { return options_; }
   /// The rounds (by index) in which the delay was injected, and in which it was not, are decided by this.
   bool injects(uint64_t round_index) const;

@@ -1,5 +1,5 @@
-// Block formats as data: ids, sizes, and whether weir can compute with them. Adding a computable format is one header
-// (its codec) and one row in codecs.h.
+// Block formats as data: ids, sizes, and whether weir can compute with them. Adding a computable format is
+// one header (its codec) and one row in codecs.h.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct TypeInfo {
   int block_bytes;
   bool computable;  ///< weir has a codec and kernels
   ActFormat act;    ///< meaningful where computable
-  /// Decodes `elements` (a multiple of block_elements) values from `blocks` into `out`; null where not computable.
+  /// Decodes `elements` (a multiple of block_elements) values from `blocks` into `out`; null where not
+  /// computable.
   void (*decode)(const void* blocks, float* out, int64_t elements);
   /// Bytes of `elements` values; elements % block_elements == 0.
   uint64_t bytes(uint64_t elements) const {

@@ -1,5 +1,5 @@
-// Text to token ids and back, from a GGUF file's tokenizer keys. Byte-level BPE ("gpt2"); pre-tokenizers are rows of
-// the table in text/pretokenizer.h, and an unknown model or pre-tokenizer is an Error that names it.
+// Text to token ids and back, from a GGUF file's tokenizer keys. Byte-level BPE ("gpt2"); pre-tokenizers are
+// rows of the table in text/pretokenizer.h, and an unknown model or pre-tokenizer is an Error that names it.
 #pragma once
 
 #include <cstdint>
@@ -41,10 +41,12 @@ class Tokenizer {
   virtual bool adds_bos() const = 0;
 };
 
-/// Turns a stream of tokens into a stream of whole UTF-8 characters: bytes of an unfinished character are held back.
+/// Turns a stream of tokens into a stream of whole UTF-8 characters: bytes of an unfinished character are
+/// held back.
 class Detokenizer {
  public:
-  explicit Detokenizer(const Tokenizer& tokenizer, bool special = false) : tokenizer_(tokenizer), special_(special) {}
+  explicit Detokenizer(const Tokenizer& tokenizer, bool special = false)
+      : tokenizer_(tokenizer), special_(special) {}
   /// What can be shown now; may be empty.
   std::string push(Token token);
   /// What is held back at the end (an unfinished character becomes U+FFFD).
@@ -57,7 +59,8 @@ class Detokenizer {
   std::string held_;
 };
 
-/// Length of the longest prefix of `bytes` that ends on a character boundary; an invalid byte counts as one character.
+/// Length of the longest prefix of `bytes` that ends on a character boundary; an invalid byte counts as one
+/// character.
 size_t complete_utf8_prefix(std::string_view bytes);
 /// Offset of the first byte that is not valid UTF-8 (overlong forms and surrogates are invalid), or npos.
 size_t invalid_utf8_at(std::string_view text);

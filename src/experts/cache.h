@@ -1,0 +1,73 @@
+// The slots: memory for experts on every MoE layer, filled by the reader as a FetchPlan says, handed out as
+// pins. Owns slot memory and which expert lies where; knows no family and computes nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "experts/policy.h"
+#include "experts/reader.h"
+#include "experts/store.h"
+
+namespace weir {
+
+class ExpertCache;
+
+/// A slot that may not be refilled while this lives. Move-only.
+class ExpertPin {
+ public:
+  ExpertPin() = default;
+  ExpertPin(ExpertCache* cache, int layer, int32_t slot);
+  ~ExpertPin();
+  ExpertPin(ExpertPin&& other) noexcept;
+  ExpertPin& operator=(ExpertPin&& other) noexcept;
+
+ private:
+  ExpertCache* cache_ = nullptr;
+  int layer_ = 0;
+  int32_t slot_ = -1;
+};
+
+class ExpertCache {
+ public:
+  /// slots[layer] per MoE layer (0 for dense layers). Memory comes from `device`; strides from `reader`.
+  ExpertCache(Device& device, const ExpertStore& store, ExpertReader& reader, const std::vector<int>& slots,
+              ExpertPolicy policy);
+
+  /// Bytes one slot of `layer` takes, for the plan: pure in the store and the alignment.
+  static uint64_t slot_bytes(const ExpertLayer& layer, uint64_t alignment);
+
+  /// Plans `needed` (increasing) for a layer; see plan_fetch.
+  FetchPlan plan(int layer, std::span<const int32_t> needed, std::span<const int32_t> uses);
+  /// Submits every miss of the wave. The slots of the wave must be pinned by the caller.
+  void submit(int layer, const Wave& wave);
+  /// Waits for the next expert of the last submitted wave whose parts have all landed (in any order). Returns
+  /// its index in wave.misses, or -1 where all have been returned. A fault empties the slot.
+  int next_landed(bool wait, Fault& fault);
+  ExpertPin pin(int layer, int32_t slot);
+  /// The expert's matrices in its slot (after its bytes have landed).
+  struct Weights {
+    Matrix gate, up, down;
+  };
+  Weights weights(int layer, int32_t expert, int32_t slot) const;
+
+  const LayerSlots& slots(int layer) const;
+  uint64_t slot_memory_bytes() const;
+  ExpertReader& reader() { return reader_; }
+
+ private:
+  friend class ExpertPin;
+  struct Layer;
+  struct Landing;
+  void unpin(int layer, int32_t slot);
+  const ExpertStore& store_;
+  ExpertReader& reader_;
+  ExpertPolicy policy_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::shared_ptr<Landing> landing_;
+};
+
+}  // namespace weir

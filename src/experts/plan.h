@@ -1,0 +1,77 @@
+// Where the memory budget goes, decided before anything is loaded: pure arithmetic on sizes. What cannot fit
+// is refused with the numbers that would fit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weir {
+
+struct PlanRequest {
+  uint64_t budget_bytes = 0;        ///< --memory, or the default
+  std::string budget_source;        ///< "--memory", "cgroup limit", "MemAvailable": for messages
+  std::optional<int> expert_slots;  ///< --expert-slots, per layer; none: as many as fit
+  int context = 0;                  ///< positions per lane
+  int model_context = 0;            ///< the model's own limit
+  int lanes = 1;
+  uint64_t weight_bytes = 0;           ///< resident tensors
+  uint64_t kv_bytes_per_position = 0;  ///< all layers, one lane
+  uint64_t table_bytes = 0;            ///< rope tables and others for `context`
+  uint64_t table_bytes_per_position = 0;
+  uint64_t scratch_bytes = 0;   ///< device scratch, activations, logits, read staging
+  uint64_t overhead_bytes = 0;  ///< process, tokenizer, metadata, allocator, page cache the reader causes
+  int top_k = 0;                ///< experts one row needs: the floor of slots
+  std::vector<int> experts;     ///< per layer; 0 for a dense layer
+  std::vector<uint64_t> slot_bytes;  ///< per layer: stride of one slot
+};
+
+struct ResidencyPlan {
+  PlanRequest request;
+  int slots = 0;  ///< per MoE layer (capped by the layer's experts)
+  uint64_t kv_bytes = 0, slot_total_bytes = 0, headroom_bytes = 0, total_bytes = 0;
+  uint64_t minimum_budget = 0;  ///< smallest budget that would run this request (slots at the floor)
+  int largest_context = 0;      ///< largest context that this budget would hold with slots at the floor
+  bool all_resident = false;    ///< every expert has a slot
+  std::vector<std::string> warnings;
+};
+
+/// Throws Error (input) with the numbers where the request does not fit: needed, budget, the smallest budget
+/// and the largest context that would.
+ResidencyPlan make_plan(const PlanRequest& request);
+/// A table for people: one line per item, bytes and share.
+std::string describe_plan(const ResidencyPlan& plan);
+/// One line of JSON (docs/json.md).
+std::string plan_json(const ResidencyPlan& plan);
+
+/// The machine's limits, for the default budget and its refusals.
+struct MemoryLimits {
+  std::optional<uint64_t> cgroup_limit;  ///< the smallest limit on the way up, v1 or v2
+  std::optional<uint64_t> cgroup_used;   ///< in that group now
+  uint64_t available = 0;                ///< MemAvailable
+  uint64_t total = 0;                    ///< MemTotal
+};
+/// `root` is "/" but for tests, which give a directory with proc and sys below it.
+MemoryLimits read_memory_limits(const std::string& root = "/");
+/// Without --memory: min(cgroup limit, MemAvailable) less the larger of 1 GiB and 10 %.
+struct Budget {
+  uint64_t bytes = 0;
+  std::string source;
+  std::vector<std::string> warnings;
+};
+/// Throws Error (input) where `requested` is above the cgroup's limit; warns where it is above MemAvailable.
+Budget choose_budget(std::optional<uint64_t> requested, const MemoryLimits& limits);
+
+/// "3GiB", "512MiB", "1.5G", "2000000": binary units (K, M, G, T with or without iB; B alone is bytes).
+/// Throws Error naming `option` and the text.
+uint64_t parse_bytes(const std::string& option, const std::string& text);
+
+/// What the process has used at most and what it uses now: VmHWM and our files' page cache (cachestat).
+struct MemoryUse {
+  uint64_t peak_rss = 0, rss = 0;
+  std::optional<uint64_t> page_cache;  ///< of the model's files; nothing where the kernel cannot tell
+};
+MemoryUse read_memory_use(const std::vector<std::string>& files);
+
+}  // namespace weir

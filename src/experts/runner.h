@@ -1,0 +1,58 @@
+// Runs one layer's routed experts for a batch: group rows by expert, plan, read all misses at once, compute
+// the hits meanwhile, take misses as they land, add in increasing expert id. The one place where waiting for
+// experts happens, and where it is charged. Knows no family.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "experts/cache.h"
+#include "experts/route_trace.h"
+
+namespace weir {
+
+struct MoeArgs {
+  int layer = 0;
+  int rows = 0, top_k = 0;
+  const float* x = nullptr;        ///< [rows, hidden], device
+  float* h = nullptr;              ///< [rows, hidden], device: the sum over experts is added here
+  const int32_t* ids = nullptr;    ///< [rows, top_k], device, increasing in each row
+  const float* weights = nullptr;  ///< [rows, top_k], device
+  Activation activation = Activation::swiglu;
+};
+
+/// Rows that could not be computed because a read failed, and why.
+struct RowFault {
+  int row;
+  std::string message;
+};
+
+class ExpertRunner {
+ public:
+  /// `max_rows` bounds a batch; scratch for parts is allocated here (parts_bytes, for the plan).
+  ExpertRunner(Device& device, const ExpertStore& store, ExpertCache& cache, int max_rows, int top_k);
+  static uint64_t parts_bytes(const ExpertStore& store, int max_rows, int top_k);
+
+  /// Appends to `faults`; the other rows are complete and exact.
+  void run(const MoeArgs& args, std::vector<RowFault>& faults);
+
+  void set_trace(RouteTraceWriter* trace) { trace_ = trace; }
+  /// Since the start.
+  const ExpertCounters& totals() const { return totals_; }
+  /// Tests: misses are taken in the order of this seed instead of as they land.
+  void set_landing_order_seed(uint64_t seed) { landing_seed_ = seed; }
+
+ private:
+  Device& device_;
+  const ExpertStore& store_;
+  ExpertCache& cache_;
+  Buffer parts_;
+  RouteTraceWriter* trace_ = nullptr;
+  ExpertCounters totals_;
+  uint64_t landing_seed_ = 0;
+  int max_rows_, top_k_;
+};
+
+}  // namespace weir
