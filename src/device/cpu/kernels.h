@@ -1,0 +1,78 @@
+// The CPU's kernels by instruction set: plain function pointers over raw pointers, one table per set, chosen
+// at run time. Every set gives the same bits (docs/arithmetic.md). Kernels know no threads: callers split the
+// work; each output element is written by one call.
+#pragma once
+
+#include <cstdint>
+
+#include "quant/codec.h"
+#include "quant/types.h"
+
+namespace weir::cpu {
+
+/// Part of y = W x: for each of n rows i and outputs o in [out_begin, out_end):
+///   y[row_out(i) * y_stride + o] = dot(W row o, x row row_in(i))
+/// with row_in(i) = x_index ? x_index[i] : i and row_out(i) = y_index ? y_index[i] : i.
+struct MatmulTask {
+  const uint8_t* weight = nullptr;  ///< row o begins at weight + o * row_bytes; no alignment beyond bytes
+  uint64_t row_bytes = 0;
+  int64_t in = 0;
+  int64_t out_begin = 0, out_end = 0;
+  int n = 0;
+  quant::ActRows act;        ///< block formats
+  const float* x = nullptr;  ///< float formats (F32, F16, BF16): [rows, in]
+  const int32_t* x_index = nullptr;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  const int32_t* y_index = nullptr;
+};
+using MatmulKernel = void (*)(const MatmulTask& task);
+
+/// Quantises n rows of `in` floats (row r at x + r * x_stride) into q/scale/sums laid out as ActRows
+/// describes. Returns false where a value was not finite (that row's blocks then hold zeros with scale NaN).
+struct QuantizeTask {
+  const float* x = nullptr;
+  int64_t x_stride = 0;
+  const int32_t* x_index = nullptr;  ///< row r is x_index[r] of x, or r
+  int64_t in = 0;
+  int row_begin = 0, row_end = 0;
+  int8_t* q = nullptr;
+  float* scale = nullptr;
+  int16_t* sums = nullptr;
+};
+using QuantizeKernel = bool (*)(const QuantizeTask& task);
+
+struct MatmulKernels {
+  const char* isa;                    ///< "scalar", "avx2"
+  MatmulKernel (*matmul)(Type type);  ///< null for types that are not computable
+  QuantizeKernel quantize32, quantize256;
+};
+const MatmulKernels& scalar_matmul_kernels();
+/// Only where the processor has AVX2, FMA and F16C.
+const MatmulKernels& avx2_matmul_kernels();
+bool processor_has_avx2();
+
+/// The float operations of one instruction set (float_kernels_*.cpp).
+struct FloatKernels {
+  const char* isa;
+  /// sum over i of a[i] * b[i] in the float-dot order: segments of 512, 32 partial sums, butterfly.
+  float (*dot)(const float* a, const float* b, int64_t n);
+  /// y = (x * (1 / sqrt(dot(x, x) / n + eps))) * weight (weight may be null).
+  void (*rms_norm)(const float* x, const float* weight, float* y, int64_t n, float eps);
+  /// Same, order as dot, b is f16.
+  float (*dot_f16)(const float* a, const uint16_t* b, int64_t n);
+  /// Attention of one query head over positions [first, last] of one kv head; see docs/arithmetic.md. k and v
+  /// point at position 0 of the head; `stride` elements between positions; `scratch` holds at least 256
+  /// floats + 2 * head_dim.
+  void (*attend_head)(const float* q, const uint16_t* k, const uint16_t* v, int64_t stride, int64_t first,
+                      int64_t last, int head_dim, float scale, const float* sink, float* out, float* scratch);
+  void (*to_f16)(const float* x, uint16_t* y, int64_t n);
+  void (*swiglu)(const float* gate, const float* up, float* out, int64_t n);
+  void (*add)(float* h, const float* y, int64_t n);
+  /// out[i] = fma(w, x[i], out[i])
+  void (*axpy)(float w, const float* x, float* out, int64_t n);
+};
+const FloatKernels& scalar_float_kernels();
+const FloatKernels& avx2_float_kernels();
+
+}  // namespace weir::cpu
