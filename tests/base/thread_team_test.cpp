@@ -94,7 +94,7 @@ TEST_P(ThreadTeamOf, EachTaskSeesWhatTheTaskBeforeWrote) {
   constexpr int64_t n = 64;
   std::vector<int64_t> a(n), b(n);
   std::iota(a.begin(), a.end(), 0);
-  const int64_t tasks = 20'000;
+  const int64_t tasks = 5'000;
   for (int64_t t = 0; t < tasks; ++t) {
     team.run(n, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i)
