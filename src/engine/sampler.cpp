@@ -28,36 +28,44 @@ Token Sampler::choose(std::span<const float> logits, std::span<const Token> rece
   const bool penalise = o.repeat_penalty != 1.0f && o.repeat_last > 0;
   const bool greedy = o.greedy || o.temperature <= 0;
   if (greedy && !penalise) return argmax(logits);
-  collect(logits, recent, o);
-  keep_top_k(greedy ? 1 : o.top_k);
+  collect(logits, recent, o, greedy ? 1 : o.top_k);
   if (greedy) return candidates_.front().id;
   if (o.top_p < 1) keep_top_p(o.top_p);
   if (o.min_p > 0) keep_min_p(o.min_p);
   return draw(o.temperature, o.seed, position);
 }
 
-void Sampler::collect(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& o) {
-  candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i) candidates_.push_back({logits[i], static_cast<Token>(i)});
-  if (o.repeat_penalty == 1.0f || o.repeat_last <= 0) return;
-  const size_t last = std::min(recent.size(), static_cast<size_t>(o.repeat_last));
-  penalised_.assign(recent.end() - static_cast<std::ptrdiff_t>(last), recent.end());
-  std::sort(penalised_.begin(), penalised_.end());
-  penalised_.erase(std::unique(penalised_.begin(), penalised_.end()), penalised_.end());
-  for (const Token token : penalised_) {
-    if (token < 0 || static_cast<size_t>(token) >= candidates_.size()) continue;
-    float& logit = candidates_[static_cast<size_t>(token)].logit;
-    logit = logit <= 0 ? logit * o.repeat_penalty : logit / o.repeat_penalty;
+void Sampler::collect(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& o,
+                      int k) {
+  penalised_.clear();
+  if (o.repeat_penalty != 1.0f && o.repeat_last > 0) {
+    const size_t last = std::min(recent.size(), static_cast<size_t>(o.repeat_last));
+    penalised_.assign(recent.end() - static_cast<std::ptrdiff_t>(last), recent.end());
+    std::sort(penalised_.begin(), penalised_.end());
+    penalised_.erase(std::unique(penalised_.begin(), penalised_.end()), penalised_.end());
   }
-}
-
-void Sampler::keep_top_k(int k) {
   const auto before = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   };
-  if (k > 0 && static_cast<size_t>(k) < candidates_.size()) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + k, candidates_.end(), before);
-    candidates_.resize(static_cast<size_t>(k));
+  // One pass with a heap of the k best, the worst on top: nearly every candidate fails the first comparison.
+  const size_t limit = k > 0 ? std::min(static_cast<size_t>(k), logits.size()) : logits.size();
+  candidates_.clear();
+  auto penalised = penalised_.begin();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    float logit = logits[i];
+    if (penalised != penalised_.end() && static_cast<size_t>(*penalised) == i) {
+      logit = logit <= 0 ? logit * o.repeat_penalty : logit / o.repeat_penalty;
+      ++penalised;
+    }
+    if (candidates_.size() == limit) {
+      if (!(logit > candidates_.front().logit)) continue;  // equal logits: the lower id is in already
+      std::pop_heap(candidates_.begin(), candidates_.end(), before);
+      candidates_.back() = {logit, static_cast<Token>(i)};
+      std::push_heap(candidates_.begin(), candidates_.end(), before);
+    } else {
+      candidates_.push_back({logit, static_cast<Token>(i)});
+      if (candidates_.size() == limit) std::make_heap(candidates_.begin(), candidates_.end(), before);
+    }
   }
   std::sort(candidates_.begin(), candidates_.end(), before);
 }

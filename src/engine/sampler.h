@@ -29,8 +29,9 @@ class Sampler {
     float logit;
     Token id;
   };
-  void collect(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& options);
-  void keep_top_k(int k);
+  /// The k best candidates (all where k <= 0), penalised and sorted.
+  void collect(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& options,
+               int k);
   void keep_top_p(float p);
   void keep_min_p(float p);
   Token draw(float temperature, uint64_t seed, int position);
