@@ -165,6 +165,10 @@ MemoryUse Engine::memory_use() const {
   return read_memory_use(paths);
 }
 
+void Engine::close_trace() {
+  if (trace_) trace_->close();
+}
+
 void Engine::start_clock() {
   if (ledger_ && !ledger_->running()) ledger_->begin_generation();
 }

@@ -60,6 +60,8 @@ class Engine {
   /// Expert traffic since load().
   ExpertCounters expert_counters() const;
   MemoryUse memory_use() const;
+  /// Completes the route trace's file; nothing where there is none.
+  void close_trace();
 
   /// A request was accepted (before its text is tokenised): the ledger's clock starts. submit() does it where
   /// no one has.
