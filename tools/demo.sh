@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 model=models/pocket-moe-q4.gguf
 slots=12
 experts=32
-memory=48MiB
+memory=32MiB
 prompt=$'NAME\ngrep - print lines that match patterns\n\nDESCRIPTION\n'
 
 bytes=$(stat -c %s "$model")

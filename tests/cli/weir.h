@@ -35,26 +35,25 @@ inline Arguments operator+(Arguments left, const Arguments& right) {
   return left;
 }
 
-/// Lines that are not empty and not warnings.
-inline std::vector<std::string> error_lines(const std::string& err) {
+inline std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
-  std::istringstream in(err);
-  for (std::string line; std::getline(in, line);)
-    if (!line.empty() && line.find("warning:") == std::string::npos) lines.push_back(line);
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
 }
 
-/// Refused before any work: exit code 2, nothing on stdout, one line on stderr that holds every one of
-/// `words`.
+/// An answer to bad input: no signal, nothing on stdout, and stderr ends with the one line that is the error,
+/// which holds every one of `words`.
 inline void expect_refused(const ProcessResult& result, const std::vector<std::string>& words) {
   EXPECT_FALSE(result.timed_out);
   EXPECT_EQ(result.signal, 0) << result.err;
   EXPECT_EQ(result.exit_code, 2) << result.err;
   EXPECT_EQ(result.out, "");
-  const std::vector<std::string> lines = error_lines(result.err);
-  ASSERT_EQ(lines.size(), 1u) << result.err;
+  const std::vector<std::string> lines = lines_of(result.err);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines.back().rfind("weir: error: ", 0), 0u) << "the last line is no error: " << result.err;
   for (const std::string& word : words)
-    EXPECT_NE(lines.front().find(word), std::string::npos) << "`" << word << "` is not in: " << lines.front();
+    EXPECT_NE(lines.back().find(word), std::string::npos) << "`" << word << "` is not in: " << lines.back();
 }
 
 /// Failed in the midst of work: an exit code of its own, no signal, and `words` on stderr.
