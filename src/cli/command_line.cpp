@@ -1,0 +1,71 @@
+#include "cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace weir::cli {
+
+struct CommandLine::Impl {
+  CLI::App app;
+  std::string name;
+};
+
+CommandLine::CommandLine(const std::string& name, const std::string& description)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->app.description(description);
+  impl_->app.name("weir " + name);
+  impl_->name = name;
+}
+
+CommandLine::~CommandLine() = default;
+
+void CommandLine::flag(const std::string& names, bool* target, const std::string& help) {
+  impl_->app.add_flag(names, *target, help);
+}
+void CommandLine::option(const std::string& names, std::string* target, const std::string& help) {
+  impl_->app.add_option(names, *target, help)->capture_default_str();
+}
+void CommandLine::option(const std::string& names, std::optional<std::string>* target,
+                         const std::string& help) {
+  impl_->app.add_option(names, *target, help);
+}
+void CommandLine::option(const std::string& names, std::vector<std::string>* target,
+                         const std::string& help) {
+  impl_->app.add_option(names, *target, help);
+}
+void CommandLine::option(const std::string& names, int* target, int low, int high, const std::string& help) {
+  impl_->app.add_option(names, *target, help)->check(CLI::Range(low, high))->capture_default_str();
+}
+void CommandLine::option(const std::string& names, std::optional<int>* target, int low, int high,
+                         const std::string& help) {
+  impl_->app.add_option(names, *target, help)->check(CLI::Range(low, high));
+}
+void CommandLine::option(const std::string& names, float* target, float low, float high,
+                         const std::string& help) {
+  impl_->app.add_option(names, *target, help)->check(CLI::Range(low, high))->capture_default_str();
+}
+void CommandLine::option(const std::string& names, std::optional<uint64_t>* target, const std::string& help) {
+  impl_->app.add_option(names, *target, help);
+}
+void CommandLine::positional(const std::string& name, std::string* target, const std::string& help) {
+  impl_->app.add_option(name, *target, help);
+}
+
+bool CommandLine::parse(const std::vector<std::string>& arguments) {
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as the library takes them
+  try {
+    impl_->app.parse(reversed);
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", impl_->app.help());
+    return false;
+  } catch (const CLI::ParseError& e) {
+    std::string what = e.what();
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    throw input_error("{}: {} (weir {} --help lists the options)", impl_->name, what, impl_->name);
+  }
+}
+
+}  // namespace weir::cli

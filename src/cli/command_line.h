@@ -1,0 +1,39 @@
+// Options of a subcommand. Hides the parsing library, so that one unit includes it. Usage errors are Error
+// (input).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weir::cli {
+
+class CommandLine {
+ public:
+  CommandLine(const std::string& name, const std::string& description);
+  ~CommandLine();
+
+  void flag(const std::string& names, bool* target, const std::string& help);
+  void option(const std::string& names, std::string* target, const std::string& help);
+  void option(const std::string& names, std::optional<std::string>* target, const std::string& help);
+  void option(const std::string& names, std::vector<std::string>* target, const std::string& help);
+  /// Values outside [low, high] are usage errors that name the option and the range.
+  void option(const std::string& names, int* target, int low, int high, const std::string& help);
+  void option(const std::string& names, std::optional<int>* target, int low, int high,
+              const std::string& help);
+  void option(const std::string& names, float* target, float low, float high, const std::string& help);
+  void option(const std::string& names, std::optional<uint64_t>* target, const std::string& help);
+  /// A single optional argument without a name.
+  void positional(const std::string& name, std::string* target, const std::string& help);
+
+  /// False where --help was asked for and printed (to stdout). Throws Error (input), one line.
+  bool parse(const std::vector<std::string>& arguments);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weir::cli

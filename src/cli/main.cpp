@@ -1,0 +1,78 @@
+// The binary: finds the subcommand, turns errors into one line and an exit code (2: usage and input, 1:
+// failure).
+#include <fmt/core.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+
+namespace {
+
+using weir::cli::Arguments;
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments& arguments);
+};
+
+constexpr Command commands[] = {
+    {"run", "generate text from a prompt", weir::cli::run},
+    {"info", "describe a model file: architecture, tensors by type, what is unsupported", weir::cli::info},
+    {"plan", "show where the memory budget would go, without loading", weir::cli::plan},
+    {"bench", "measure prompt and decode speed on seeded tokens", weir::cli::bench},
+    {"verify", "prove that settings do not change tokens or logits on this machine", weir::cli::verify},
+    {"tokenize", "text to token ids and pieces", weir::cli::tokenize},
+    {"perplexity", "perplexity of a text file", weir::cli::perplexity},
+};
+
+void usage(std::FILE* out) {
+  fmt::print(out,
+             "weir {}: runs sparse mixture-of-experts GGUF models in a fixed memory budget\n\nusage: weir "
+             "COMMAND [OPTIONS]\n\n",
+             WEIR_VERSION);
+  for (const auto& c : commands) fmt::print(out, "  {:<11} {}\n", c.name, c.summary);
+  fmt::print(out, "\nweir COMMAND --help lists the options of a command\n");
+}
+
+int dispatch(int argc, char** argv) {
+  if (argc < 2) {
+    usage(stderr);
+    return 2;
+  }
+  const std::string name = argv[1];
+  if (name == "--help" || name == "-h" || name == "help") {
+    usage(stdout);
+    return 0;
+  }
+  if (name == "--version") {
+    fmt::print("weir {}\n", WEIR_VERSION);
+    return 0;
+  }
+  for (const auto& c : commands)
+    if (name == c.name) return c.run(Arguments(argv + 2, argv + argc));
+  throw weir::input_error("unknown command \"{}\" (weir --help lists them)", name);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed stdout ends the command through its write error
+  try {
+    return dispatch(argc, argv);
+  } catch (const weir::Error& e) {
+    fmt::print(stderr, "weir: error: {}\n", e.what());
+    return e.exit_code();
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "weir: error: out of memory\n");
+    return 1;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "weir: error: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,161 @@
+#include "cli/options.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "base/args.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "ledger/report.h"
+#include "ledger/trace.h"
+
+namespace weir::cli {
+
+namespace {
+
+std::atomic<bool> interrupt_flag{false};
+
+void on_signal(int) {
+  if (interrupt_flag.exchange(true)) _exit(130);  // asked twice: at once
+}
+
+Isa parse_isa(const std::string& text) {
+  if (text == "auto") return Isa::automatic;
+  if (text == "scalar") return Isa::scalar;
+  if (text == "avx2") return Isa::avx2;
+  throw input_error("--isa {}: expected auto, scalar or avx2", text);
+}
+
+Role parse_role(const std::string& text) {
+  for (int r = 0; r < role_count - 1; ++r)
+    if (text == role_name(static_cast<Role>(r))) return static_cast<Role>(r);
+  throw input_error("--inject-role {}: expected the name of a role of the ledger", text);
+}
+
+}  // namespace
+
+void EngineFlags::add(CommandLine& line, With with) {
+  line.option("-m,--model", &model, "model file (GGUF; the first part of a split model)");
+  line.positional("MODEL", &positional_model, "model file, instead of -m");
+  line.option("-c,--ctx-size", &context, 0, 1 << 30,
+              "positions of the context; 0: the smaller of the model's and 4096");
+  line.option("-t,--threads", &threads, 0, 1024, "threads; 0: the processors this process may use");
+  line.option("--memory", &memory,
+              "memory budget of the whole process, e.g. 3GiB; default: what the machine leaves");
+  line.option("--expert-slots", &expert_slots, 1, 1 << 20,
+              "expert slots in each layer; default: as many as fit");
+  line.option("--expert-policy", &policy, "which expert leaves its slot: lfu or lru");
+  line.option("--prefill-chunk", &prefill_chunk, 0, 65'536,
+              "prompt rows in a round; 0: 512, fewer in a tight budget");
+  line.option("--io", &io, "expert reads: auto, direct (unbuffered) or buffered");
+  line.option("--read-advice", &read_advice, "read-ahead hints of buffered reads: off or bounded");
+  line.option("--isa", &isa, "instruction set: auto, avx2 or scalar (same bits)");
+  if (with != With::engine_and_ledger) return;
+  line.option("--ledger", &ledger, "timing ledger: 0 off, N > 0 on with a line every N decode rounds");
+  line.option("--ledger-json", &ledger_json, "write the ledger as JSON to this file (switches it on)");
+  line.option("--trace", &trace,
+              "write a Chrome trace of the last rounds to this file (switches the ledger on)");
+  line.option("--route-trace", &route_trace, "record the routing in this file");
+  line.option("--inject-role", &inject_role, "test: spin in this role in about half of the rounds");
+  line.option("--inject-us", &inject_us, 0, 1'000'000, "test: microseconds of that spin");
+}
+
+EngineOptions EngineFlags::options() const {
+  EngineOptions o;
+  if (!model.empty() && !positional_model.empty())
+    throw input_error("the model was given twice: {} and {}", model, positional_model);
+  o.model = model.empty() ? positional_model : model;
+  if (o.model.empty()) throw input_error("no model: give a GGUF file with -m");
+  o.threads = threads;
+  o.context = context;
+  o.prefill_chunk = prefill_chunk;
+  o.expert_slots = expert_slots;
+  if (memory) o.memory = parse_bytes("--memory", *memory);
+  o.policy = parse_expert_policy(policy);
+  o.reader.mode = parse_io_mode(io);
+  o.reader.advice = parse_read_advice(read_advice);
+  o.isa = parse_isa(isa);
+  o.route_trace = route_trace;
+  const auto variable = environment("WEIR_LEDGER");
+  const int every =
+      ledger ? parse_ledger_flag(*ledger) : parse_ledger_environment(variable ? variable->c_str() : nullptr);
+  o.ledger.enabled = every > 0 || !ledger_json.empty() || !trace.empty();
+  o.ledger.log_every = every;
+  o.ledger.trace = !trace.empty();
+  if (!inject_role.empty()) {
+    o.ledger.inject_role = parse_role(inject_role);
+    o.ledger.inject_ns = static_cast<uint64_t>(inject_us) * 1000;
+  }
+  return o;
+}
+
+void SamplerFlags::add(CommandLine& line) {
+  line.flag("--greedy", &values.greedy, "always the most likely token");
+  line.option("--temp", &values.temperature, 0.0f, 1000.0f, "temperature; 0: greedy");
+  line.option("--top-k", &values.top_k, 0, 1 << 30, "keep the k most likely tokens; 0: all");
+  line.option("--top-p", &values.top_p, 0.0f, 1.0f, "keep the most likely tokens up to this share; 1: all");
+  line.option("--min-p", &values.min_p, 0.0f, 1.0f,
+              "drop tokens below this share of the most likely one's; 0: none");
+  line.option("--repeat-penalty", &values.repeat_penalty, 0.01f, 100.0f,
+              "divides logits of recent tokens; 1: off");
+  line.option("--repeat-last-n", &values.repeat_last, 0, 1 << 30, "how many recent tokens are penalised");
+  line.option("--seed", &seed, "seed of the draws; default: random, and printed");
+}
+
+SamplerOptions SamplerFlags::options() const {
+  SamplerOptions o = values;
+  std::random_device device;
+  o.seed = seed ? *seed : device();
+  return o;
+}
+
+std::string read_text_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw input_error("{}: cannot be read: expected a text file", path);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (in.bad()) throw input_error("{}: cannot be read: expected a text file", path);
+  return text;
+}
+
+std::string prompt_text(const std::optional<std::string>& prompt, const std::string& file) {
+  if (prompt && !file.empty()) throw input_error("both -p and -f were given: expected one of them");
+  if (!prompt && file.empty()) throw input_error("no prompt: give its text with -p or a file with -f");
+  std::string text = prompt ? *prompt : read_text_file(file);
+  if (text.empty())
+    throw input_error("the prompt{}{} is empty: expected text", file.empty() ? "" : " file ", file);
+  return text;
+}
+
+std::unique_ptr<Engine> open_engine(const EngineOptions& options) {
+  auto engine = std::make_unique<Engine>(options);
+  log_line(fmt::format("weir: {} ({}), {}", engine->model().path(),
+                       human_bytes(engine->model().total_bytes()), engine->description()));
+  log_line(describe_plan(engine->plan()));
+  for (const auto& warning : engine->plan().warnings) log_warning(warning);
+  engine->load();
+  return engine;
+}
+
+void report_ledger(Engine& engine, const EngineFlags& flags) {
+  const Ledger* ledger = engine.ledger();
+  if (!ledger) return;
+  log_line(ledger_report(*ledger));
+  if (!flags.ledger_json.empty()) write_ledger_json(*ledger, flags.ledger_json);
+  if (!flags.trace.empty()) write_trace(*ledger, flags.trace);
+}
+
+const std::atomic<bool>& interrupted() { return interrupt_flag; }
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+}  // namespace weir::cli

@@ -1,0 +1,55 @@
+// Options that several subcommands share, and what they turn into.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/command_line.h"
+#include "engine/engine.h"
+
+namespace weir::cli {
+
+/// The options of an engine, as typed.
+struct EngineFlags {
+  std::string model, positional_model;
+  int threads = 0, context = 0, prefill_chunk = 0;
+  std::optional<int> expert_slots;
+  std::optional<std::string> memory;
+  std::string policy = "lfu", io = "auto", read_advice = "off", isa = "auto";
+  std::optional<std::string> ledger;
+  std::string ledger_json, trace, route_trace;
+  std::string inject_role;  // hidden test options: delay injection
+  int inject_us = 0;
+
+  /// Adds -m -c -t --memory --expert-slots ... ; `with_ledger` adds the instrument's and --route-trace.
+  enum class With { engine, engine_and_ledger };
+  void add(CommandLine& line, With with);
+  /// Checks and converts. Throws Error (input).
+  EngineOptions options() const;
+};
+
+/// The options of a sampler, as typed.
+struct SamplerFlags {
+  SamplerOptions values;
+  std::optional<uint64_t> seed;
+  void add(CommandLine& line);
+  /// Draws a seed where none was given.
+  SamplerOptions options() const;
+};
+
+/// The text of -p or -f (exactly one, not empty, valid UTF-8); throws Error (input).
+std::string prompt_text(const std::optional<std::string>& prompt, const std::string& file);
+std::string read_text_file(const std::string& path);
+
+/// Opens, prints the plan and warnings to stderr, loads.
+std::unique_ptr<Engine> open_engine(const EngineOptions& options);
+
+/// Writes the ledger's report to stderr and the files that were asked for. Does nothing where the ledger is
+/// off.
+void report_ledger(Engine& engine, const EngineFlags& flags);
+
+/// Set by Ctrl-C (SIGINT, SIGTERM) after catch_interrupts().
+const std::atomic<bool>& interrupted();
+void catch_interrupts();
+
+}  // namespace weir::cli

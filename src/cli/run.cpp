@@ -1,0 +1,139 @@
+// weir run: generates from a prompt; text streams to stdout, everything else to stderr.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/logits_file.h"
+#include "cli/options.h"
+#include "cli/result_json.h"
+#include "ledger/report.h"
+
+namespace weir::cli {
+
+namespace {
+
+struct Flags {
+  EngineFlags engine;
+  SamplerFlags sampler;
+  std::optional<std::string> prompt;
+  std::string file, logits;
+  int n = -1;
+  bool ignore_eos = false, json = false;
+};
+
+/// False where help was printed.
+bool parse(Flags& f, const Arguments& arguments) {
+  CommandLine line("run", "Generates text from a prompt. Text goes to stdout, everything else to stderr.");
+  f.engine.add(line, EngineFlags::With::engine_and_ledger);
+  line.option("-p,--prompt", &f.prompt, "prompt: raw text; special tokens are parsed, no escapes");
+  line.option("-f,--file", &f.file, "file with the prompt");
+  line.option("-n,--predict", &f.n, -1, 1 << 30,
+              "tokens to generate; -1: until the end of text or the context is full");
+  f.sampler.add(line);
+  line.flag("--ignore-eos", &f.ignore_eos, "go on after the end-of-text token");
+  line.option("--logits", &f.logits, "write float32 logits of every evaluated position to this file");
+  line.flag("--json", &f.json, "one line of JSON on stdout instead of text");
+  return line.parse(arguments);
+}
+
+void write_out(const std::string& text) {
+  if (text.empty()) return;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw failure("stdout: writing failed");
+}
+
+void print_summary(const Engine& engine, const Result& r) {
+  const Timings& t = r.timings;
+  const ExpertCounters c = engine.expert_counters();
+  const MemoryUse use = engine.memory_use();
+  const int steps = t.predicted_n > 0 ? t.predicted_n - 1 : 0;
+  log_line(fmt::format("prompt: {} tokens in {:.1f} ms ({:.1f} tok/s)", t.prompt_n, t.prompt_ms,
+                       t.prompt_ms > 0 ? 1e3 * t.prompt_n / t.prompt_ms : 0.0));
+  log_line(fmt::format("decode: {} tokens, {} steps in {:.1f} ms ({:.1f} tok/s), {}", t.predicted_n, steps,
+                       t.predicted_ms, t.predicted_ms > 0 ? 1e3 * steps / t.predicted_ms : 0.0,
+                       finish_name(r.finish)));
+  if (c.hits + c.misses > 0)
+    log_line(fmt::format("experts: {} hits, {} misses ({:.1f} % hits), {} read", c.hits, c.misses,
+                         100.0 * static_cast<double>(c.hits) / static_cast<double>(c.hits + c.misses),
+                         human_bytes(c.bytes_read)));
+  log_line(fmt::format("memory: peak {} resident + {} page cache of the model, budget {}",
+                       human_bytes(use.peak_rss), use.page_cache ? human_bytes(*use.page_cache) : "unknown",
+                       human_bytes(engine.plan().request.budget_bytes)));
+}
+
+nlohmann::ordered_json to_json(Engine& engine, const Result& r, uint64_t seed) {
+  std::string text;
+  Detokenizer detokenizer(engine.tokenizer());
+  for (const Token token : r.tokens) text += detokenizer.push(token);
+  text += detokenizer.finish();
+  nlohmann::ordered_json json = {{"text", text},
+                                 {"tokens", r.tokens},
+                                 {"tokens_hash", hex(r.tokens_hash)},
+                                 {"logits_hash", hex(r.logits_hash)},
+                                 {"finish", finish_name(r.finish)},
+                                 {"seed", seed},
+                                 {"timings", timings_json(r.timings)},
+                                 {"experts", experts_json(engine.expert_counters())},
+                                 {"memory", memory_json(engine)}};
+  if (engine.ledger()) json["ledger"] = nlohmann::ordered_json::parse(ledger_json(*engine.ledger()));
+  return json;
+}
+
+}  // namespace
+
+int run(const Arguments& arguments) {
+  Flags f;
+  if (!parse(f, arguments)) return 0;
+  const std::string prompt = prompt_text(f.prompt, f.file);
+  const EngineOptions options = f.engine.options();
+  catch_interrupts();
+  const auto engine = open_engine(options);
+
+  Request request;
+  request.sampler = f.sampler.options();
+  if (!request.sampler.greedy && !f.sampler.seed) log_line(fmt::format("seed: {}", request.sampler.seed));
+  engine->start_clock();
+  request.prompt = engine->tokenizer().encode(prompt, {});
+  request.max_tokens = f.n;
+  request.ignore_eos = f.ignore_eos;
+  request.hash_logits = f.json;
+  request.cancel = &interrupted();
+  std::optional<LogitsFile> logits;
+  if (!f.logits.empty()) {
+    logits.emplace(f.logits, engine->config().vocab);
+    request.on_logits = [&](int, std::span<const float> row) { logits->add(row); };
+  }
+  auto progress = std::make_unique<Progress>("prefilling", request.prompt.size(), "tokens");
+  request.on_prefill = [&](int done, int total) {
+    if (done < total)
+      progress->update(static_cast<uint64_t>(done));
+    else
+      progress.reset();
+  };
+  Detokenizer detokenizer(engine->tokenizer());
+  if (!f.json)
+    request.on_token = [&](Token token) {
+      progress.reset();
+      write_out(detokenizer.push(token));
+    };
+
+  const uint64_t seed = request.sampler.seed;
+  const Result result = engine->run(std::move(request));
+  progress.reset();
+  if (!f.json) write_out(detokenizer.finish() + "\n");
+  if (logits && result.finish != Finish::failed) logits->close();
+  print_summary(*engine, result);
+  report_ledger(*engine, f.engine);
+  engine->close_trace();
+  if (f.json) print_json(to_json(*engine, result, seed));
+  if (result.finish == Finish::failed) throw failure("{}", result.error);
+  return result.finish == Finish::cancelled ? 130 : 0;
+}
+
+}  // namespace weir::cli

@@ -1,0 +1,46 @@
+// weir tokenize: text to token ids and pieces.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/result_json.h"
+#include "gguf/reader.h"
+#include "text/tokenizer.h"
+
+namespace weir::cli {
+
+int tokenize(const Arguments& arguments) {
+  std::string model_path, positional, file;
+  std::optional<std::string> text_option;
+  bool json = false, no_special = false;
+  CommandLine line("tokenize", "Prints the token ids and pieces of a text.");
+  line.option("-m,--model", &model_path, "model file");
+  line.positional("MODEL", &positional, "model file, instead of -m");
+  line.option("-p,--prompt", &text_option, "the text");
+  line.option("-f,--file", &file, "file with the text");
+  line.flag("--no-parse-special", &no_special, "control tokens written in the text are text");
+  line.flag("--json", &json, "one line of JSON on stdout");
+  if (!line.parse(arguments)) return 0;
+  if (model_path.empty()) model_path = positional;
+  if (model_path.empty()) throw input_error("no model: give a GGUF file with -m");
+  const std::string text = prompt_text(text_option, file);
+  const auto model = gguf::Model::open(model_path);
+  const auto tokenizer = Tokenizer::load(model);
+  const auto tokens = tokenizer->encode(text, {.add_special = true, .parse_special = !no_special});
+  if (json) {
+    nlohmann::ordered_json pieces = nlohmann::ordered_json::array();
+    for (const Token t : tokens) pieces.push_back(replace_invalid_utf8(tokenizer->piece(t, true)));
+    print_json({{"tokens", tokens}, {"pieces", pieces}});
+    return 0;
+  }
+  for (const Token t : tokens)
+    fmt::print("{:>7}  {}\n", t,
+               nlohmann::ordered_json(replace_invalid_utf8(tokenizer->piece(t, true))).dump());
+  return 0;
+}
+
+}  // namespace weir::cli

@@ -1,0 +1,118 @@
+// weir verify: proves on the user's machine that settings do not change tokens or logits.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/result_json.h"
+#include "lab/verify.h"
+
+namespace weir::cli {
+
+namespace {
+
+// Four prompts of different length and kind, so that lanes differ.
+constexpr const char* default_prompts[] = {
+    "The command line tool reads a file and",
+    "NAME\n    weir - a gate that holds a river to a fixed level\n\nSYNOPSIS\n    weir [OPTION]... "
+    "FILE\n\nDESCRIPTION\n    ",
+    "In the beginning",
+    "A definition of the word \"measure\", with an example sentence, two synonyms and the plural form; then "
+    "the same for "
+    "\"river\", \"gate\" and \"level\", each on a line of its own, and at the end a list of all of them in "
+    "order:",
+};
+
+std::vector<lab::VerifyPrompt> prompts_for(const Engine& probe, const std::string& file, int n) {
+  std::vector<lab::VerifyPrompt> prompts;
+  const auto add = [&](const std::string& name, const std::string& text) {
+    auto tokens = probe.tokenizer().encode(text, {});
+    const int room = probe.context() - n - 1;
+    if (room < 1)
+      throw input_error("-n {} leaves no room for a prompt in a context of {}", n, probe.context());
+    if (static_cast<int>(tokens.size()) > room) tokens.resize(static_cast<size_t>(room));
+    prompts.push_back({name, std::move(tokens)});
+  };
+  if (!file.empty()) add(file, prompt_text({}, file));
+  int number = 0;
+  for (const char* text : default_prompts) add(fmt::format("{}", ++number), text);
+  return prompts;
+}
+
+nlohmann::ordered_json to_json(const lab::VerifyOutcome& o, const std::vector<std::string>& different) {
+  nlohmann::ordered_json tokens = nlohmann::ordered_json::array(), logits = nlohmann::ordered_json::array();
+  for (const uint64_t h : o.tokens_hash) tokens.push_back(hex(h));
+  for (const uint64_t h : o.logits_hash) logits.push_back(hex(h));
+  return {{"cell", o.cell},          {"tokens_hash", tokens},      {"logits_hash", logits},
+          {"hits", o.experts.hits},  {"misses", o.experts.misses}, {"equal", different.empty()},
+          {"differences", different}};
+}
+
+/// One hash for all prompts, for the table.
+uint64_t combined(const std::vector<uint64_t>& hashes) {
+  Hash64 hash;
+  for (const uint64_t h : hashes) hash.add_value(h);
+  return hash.value();
+}
+
+}  // namespace
+
+int verify(const Arguments& arguments) {
+  EngineFlags flags;
+  std::string file;
+  int n = 24;
+  bool json = false;
+  CommandLine line(
+      "verify",
+      "Runs prompts through threads, chunks, slots, policies, I/O, lanes, ledger and instruction sets; any "
+      "difference in tokens or logits fails.");
+  flags.add(line, EngineFlags::With::engine);
+  line.option("-f,--file", &file, "a prompt of your own, besides the built-in ones");
+  line.option("-n,--predict", &n, 1, 100'000, "new tokens a prompt");
+  line.flag("--json", &json, "one line of JSON on stdout");
+  if (!line.parse(arguments)) return 0;
+  const EngineOptions options = flags.options();
+  const Engine probe(options);
+  const auto prompts = prompts_for(probe, file, n);
+  const auto cells = lab::verify_matrix(options, probe);
+  Progress progress("verifying", cells.size(), "cells");
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  std::vector<lab::VerifyOutcome> outcomes;
+  int failed = 0, skipped = 0;
+  for (const auto& cell : cells) {
+    std::vector<std::string> different;
+    try {
+      outcomes.push_back(lab::run_cell(cell, prompts, n));
+      different = lab::differences(outcomes.front(), outcomes.back());
+    } catch (const Error& e) {
+      if (outcomes.empty() || e.kind() == Error::Kind::failure) throw;
+      ++skipped;  // this setting does not fit here (no AVX2, no unbuffered reads, the budget)
+      if (!json) fmt::print("{:<24} skipped: {}\n", cell.name, e.what());
+      rows.push_back({{"cell", cell.name}, {"skipped", e.what()}});
+      continue;
+    }
+    const auto& o = outcomes.back();
+    failed += different.empty() ? 0 : 1;
+    if (!json) {
+      fmt::print("{:<24} tokens {}  logits {}  {:>6} hits {:>6} misses  {}\n", cell.name,
+                 hex(combined(o.tokens_hash)), hex(combined(o.logits_hash)), o.experts.hits, o.experts.misses,
+                 different.empty() ? "equal" : "DIFFERENT");
+      for (const auto& d : different) fmt::print("  {}\n", d);
+      std::fflush(stdout);
+    }
+    rows.push_back(to_json(o, different));
+    progress.update(outcomes.size());
+  }
+  if (json)
+    print_json({{"model", options.model}, {"cells", rows}, {"different", failed}, {"skipped", skipped}});
+  else
+    fmt::print("{} cells, {} different, {} skipped\n", cells.size(), failed, skipped);
+  return failed > 0 ? 1 : 0;
+}
+
+}  // namespace weir::cli

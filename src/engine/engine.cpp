@@ -1,0 +1,216 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/rope_table.h"
+#include "engine/round.h"
+
+namespace weir {
+
+namespace {
+
+constexpr int default_context = 4096;
+// Rows of a prefill round, largest first: the first whose scratch is under a tenth of the budget is taken.
+constexpr int chunk_choices[] = {512, 256, 128, 64, 32, 16, 8};
+
+int available_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+/// What the process itself takes besides the plan's other items: code and libraries, the file's metadata and
+/// the tokenizer's tables (strings and hashes), thread stacks. Measured on files from 500 to 150,000 tokens
+/// (docs/measurements.md).
+uint64_t process_overhead(const gguf::Model& model, int vocab, int threads) {
+  uint64_t header = 0;
+  for (const auto& file : model.files()) header += file.data_offset;
+  return (12ull << 20) + 4 * header + 160ull * static_cast<uint64_t>(vocab) +
+         128ull * 1024 * static_cast<uint64_t>(threads);
+}
+
+}  // namespace
+
+const char* finish_name(Finish finish) {
+  switch (finish) {
+    case Finish::end_of_text:
+      return "end_of_text";
+    case Finish::length:
+      return "length";
+    case Finish::context:
+      return "context";
+    case Finish::cancelled:
+      return "cancelled";
+    case Finish::failed:
+      return "failed";
+  }
+  return "?";
+}
+
+Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::Model::open(options.model)) {
+  family_ = Family::create(model_);
+  tokenizer_ = Tokenizer::load(model_);
+  const ModelConfig& c = config();
+  if (tokenizer_->size() > c.vocab)
+    throw input_error("{}: the tokenizer has {} tokens but token_embd.weight has {} rows", model_.path(),
+                      tokenizer_->size(), c.vocab);
+  for (Token t = 0; t < tokenizer_->size(); ++t)
+    if (tokenizer_->is_end(t)) end_tokens_.push_back(t);
+  if (options_.threads == 0) options_.threads = available_processors();
+  if (options_.context == 0) options_.context = std::min(c.context, default_context);
+  device_ = make_cpu_device(options_.threads, options_.isa);
+  store_ = ExpertStore(model_, family_->expert_tensors());
+  reader_ = ExpertReader::open(model_.files(), options_.reader);
+  budget_ = choose_budget(options_.memory, read_memory_limits());
+  choose_plan();
+}
+
+Engine::~Engine() = default;
+
+PlanRequest Engine::plan_request(int chunk) const {
+  const ModelConfig& c = config();
+  const int rows = std::max(chunk, options_.lanes);
+  PlanRequest r;
+  r.budget_bytes = budget_.bytes;
+  r.budget_source = budget_.source;
+  r.expert_slots = options_.expert_slots;
+  r.context = options_.context;
+  r.model_context = c.context;
+  r.lanes = options_.lanes;
+  r.weight_bytes = Weights::bytes(family_->resident());
+  r.kv_bytes_per_position = KvCache::bytes_per_position(c);
+  r.table_bytes_per_position = static_cast<uint64_t>(c.n_rot) * sizeof(float);
+  r.table_bytes = r.table_bytes_per_position * static_cast<uint64_t>(options_.context);
+  r.scratch_bytes = family_->activation_bytes(rows) + device_->scratch_bytes(family_->scratch_needs(rows)) +
+                    Round::bytes(rows, c.vocab);
+  if (c.experts > 0) r.scratch_bytes += ExpertRunner::parts_bytes(store_, rows, c.top_k);
+  r.overhead_bytes = process_overhead(model_, c.vocab, options_.threads);
+  if (options_.ledger.enabled) r.overhead_bytes += Ledger::bytes(options_.ledger);
+  r.top_k = c.top_k;
+  for (int i = 0; i < store_.layers(); ++i) {
+    r.experts.push_back(store_.layer(i).experts);
+    r.slot_bytes.push_back(ExpertCache::slot_bytes(store_.layer(i), reader_->alignment()));
+  }
+  return r;
+}
+
+void Engine::choose_plan() {
+  int chunk = options_.prefill_chunk;
+  if (chunk == 0) {
+    for (const int choice : chunk_choices) {
+      chunk = choice;
+      if (plan_request(chunk).scratch_bytes <= budget_.bytes / 10) break;
+    }
+  }
+  options_.prefill_chunk = std::min(chunk, std::max(1, options_.context));
+  plan_ = make_plan(plan_request(options_.prefill_chunk));
+  plan_.warnings.insert(plan_.warnings.begin(), budget_.warnings.begin(), budget_.warnings.end());
+}
+
+void Engine::load() {
+  const ModelConfig& c = config();
+  const int rows = std::max(options_.prefill_chunk, options_.lanes);
+  if (options_.ledger.enabled) ledger_ = std::make_unique<Ledger>(options_.ledger);
+  weights_.load(*device_, model_, family_->resident());
+  device_->reserve(family_->scratch_needs(rows));
+  family_->bind(*device_, weights_, rows);
+  kv_ = std::make_unique<KvCache>(*device_, c, options_.lanes, options_.context);
+
+  const auto half = static_cast<size_t>(c.n_rot / 2), positions = static_cast<size_t>(options_.context);
+  std::vector<float> cos(half * positions), sin(half * positions);
+  fill_rope_table(options_.context, c.n_rot, c.rope_base, nullptr, cos.data(), sin.data());
+  rope_ = device_->allocate(2 * half * positions * sizeof(float), "rope tables");
+  device_->upload(rope_.data(), cos.data(), half * positions * sizeof(float));
+  device_->upload(rope_.as<float>() + half * positions, sin.data(), half * positions * sizeof(float));
+  rope_table_ = {rope_.as<float>(), rope_.as<float>() + half * positions, c.n_rot, RopeStyle::neox};
+
+  if (c.experts > 0) {
+    std::vector<int> slots;
+    for (const int experts : plan_.request.experts) slots.push_back(std::min(experts, plan_.slots));
+    cache_ = std::make_unique<ExpertCache>(*device_, store_, *reader_, slots, options_.policy);
+    runner_ = std::make_unique<ExpertRunner>(*device_, store_, *cache_, rows, c.top_k);
+    runner_->set_landing_order_seed(options_.landing_order_seed);
+    if (!options_.route_trace.empty()) {
+      RouteTraceHeader header{model_.fingerprint(), store_.layers(), c.top_k, {}, {}};
+      for (int i = 0; i < store_.layers(); ++i) {
+        header.experts.push_back(store_.layer(i).experts);
+        header.expert_bytes.push_back(store_.layer(i).expert_bytes());
+      }
+      trace_ = std::make_unique<RouteTraceWriter>(options_.route_trace, header);
+      runner_->set_trace(trace_.get());
+    }
+  }
+  lanes_.resize(static_cast<size_t>(options_.lanes));
+  round_ = std::make_unique<Round>(*this);
+  device_->set_ledger(ledger_.get());
+  reader_->set_ledger(ledger_.get());
+}
+
+std::string Engine::description() const {
+  std::string text = device_->description();
+  if (config().experts > 0) text += fmt::format("; experts: {}", reader_->description());
+  return text;
+}
+
+ExpertCounters Engine::expert_counters() const { return runner_ ? runner_->totals() : ExpertCounters{}; }
+
+MemoryUse Engine::memory_use() const {
+  std::vector<std::string> paths;
+  for (const auto& file : model_.files()) paths.push_back(file.path);
+  return read_memory_use(paths);
+}
+
+void Engine::close_trace() {
+  if (trace_) trace_->close();
+}
+
+void Engine::start_clock() {
+  if (ledger_ && !ledger_->running()) ledger_->begin_generation();
+}
+
+int Engine::submit(Request request) {
+  WEIR_CHECK(round_, "submit before load");
+  start_clock();
+  if (request.prompt.empty()) throw input_error("the prompt is empty: expected at least one token");
+  for (const Token t : request.prompt)
+    if (t < 0 || t >= config().vocab)
+      throw input_error("token {} is outside the vocabulary: expected 0 to {}", t, config().vocab - 1);
+  const int room = request.max_tokens == 0 ? context() : context() - 1;
+  if (static_cast<int>(request.prompt.size()) > room)
+    throw input_error(
+        "the prompt has {} tokens but the context holds {}: use a larger -c (the model's own limit is {})",
+        request.prompt.size(), context(), config().context);
+  Lane lane;
+  lane.id = next_id_++;
+  lane.tokens = request.prompt;
+  lane.prompt_n = static_cast<int>(request.prompt.size());
+  lane.accepted_ns = now_ns();
+  lane.request = std::move(request);
+  waiting_.push_back(std::move(lane));
+  return next_id_ - 1;
+}
+
+bool Engine::step() { return round_->step(); }
+
+std::vector<Result> Engine::take_finished() { return std::exchange(finished_, {}); }
+
+Result Engine::run(Request request) {
+  const int id = submit(std::move(request));
+  for (;;) {
+    const bool more = step();
+    for (size_t i = 0; i < finished_.size(); ++i) {
+      if (finished_[i].id != id) continue;
+      Result result = std::move(finished_[i]);
+      finished_.erase(finished_.begin() + static_cast<std::ptrdiff_t>(i));
+      return result;
+    }
+    WEIR_CHECK(more, "request {} is not open", id);
+  }
+}
+
+}  // namespace weir

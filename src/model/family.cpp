@@ -1,0 +1,118 @@
+#include "model/family.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "model/head_block.h"
+
+namespace weir {
+
+namespace {
+
+struct Row {
+  const char* architecture;
+  std::unique_ptr<Family> (*make)(const gguf::Model& model);
+};
+
+// Adding a family is one file under families/ and one row here.
+constexpr Row families[] = {
+    {"qwen3moe", make_qwen3moe},
+    {"qwen3", make_qwen3},
+};
+
+std::string shape(const gguf::Tensor& t) {
+  std::string text = "{";
+  for (int i = 0; i < t.n_dims; ++i)
+    text += fmt::format("{}{}", i ? ", " : "", t.dims[static_cast<size_t>(i)]);
+  return text + "}";
+}
+
+void check_computable(const gguf::Model& model, const gguf::Tensor& t) {
+  if (!t.info->computable)
+    throw input_error("{}: tensor {} is {}, which weir cannot compute with: expected one of {}", model.path(),
+                      t.name, t.info->name, computable_types());
+}
+
+}  // namespace
+
+std::string Family::supported() {
+  std::string text;
+  for (const auto& row : families) text += fmt::format("{}{}", text.empty() ? "" : ", ", row.architecture);
+  return text;
+}
+
+bool Family::supports(std::string_view architecture) {
+  for (const auto& row : families)
+    if (architecture == row.architecture) return true;
+  return false;
+}
+
+std::unique_ptr<Family> Family::create(const gguf::Model& model) {
+  const std::string architecture = model.require_string("general.architecture");
+  for (const auto& row : families)
+    if (architecture == row.architecture) return row.make(model);
+  throw input_error("{}: general.architecture \"{}\" is not supported: expected one of {}", model.path(),
+                    architecture, supported());
+}
+
+void Family::need_vector(const gguf::Model& model, const std::string& name, int64_t n) {
+  const gguf::Tensor& t = model.tensor(name);
+  if (t.elements() != n || t.dims[0] != n)
+    throw input_error("{}: tensor {} has shape {}: expected {{{}}}", model.path(), name, shape(t), n);
+  if (t.type != Type::F32)
+    throw input_error("{}: tensor {} is {}: expected F32", model.path(), name, t.info->name);
+  resident_.push_back(&t);
+}
+
+void Family::need_matrix(const gguf::Model& model, const std::string& name, int64_t in, int64_t out) {
+  const gguf::Tensor& t = model.tensor(name);
+  if (t.dims[0] != in || t.dims[1] != out || t.elements() != in * out)
+    throw input_error("{}: tensor {} has shape {}: expected {{{}, {}}}", model.path(), name, shape(t), in,
+                      out);
+  check_computable(model, t);
+  resident_.push_back(&t);
+}
+
+void Family::need_ends(const gguf::Model& model) {
+  for (const auto& name : HeadBlock::tensors(model)) need_matrix(model, name, config_.hidden, config_.vocab);
+  need_vector(model, "output_norm.weight", config_.hidden);
+}
+
+void Family::need_attention(const gguf::Model& model, int layer) {
+  const auto& c = config_;
+  const std::string p = fmt::format("blk.{}.", layer);
+  const int64_t q = static_cast<int64_t>(c.heads) * c.head_dim,
+                kv = static_cast<int64_t>(c.kv_heads) * c.head_dim;
+  need_vector(model, p + "attn_norm.weight", c.hidden);
+  need_matrix(model, p + "attn_q.weight", c.hidden, q);
+  need_matrix(model, p + "attn_k.weight", c.hidden, kv);
+  need_matrix(model, p + "attn_v.weight", c.hidden, kv);
+  need_matrix(model, p + "attn_output.weight", q, c.hidden);
+  need_vector(model, p + "attn_q_norm.weight", c.head_dim);
+  need_vector(model, p + "attn_k_norm.weight", c.head_dim);
+  need_vector(model, p + "ffn_norm.weight", c.hidden);
+}
+
+void Family::need_experts(const gguf::Model& model, int layer) {
+  const std::string p = fmt::format("blk.{}.", layer);
+  const auto& c = config_;
+  std::vector<ExpertStore::Named> named;
+  const auto need = [&](ExpertPartKind kind, const std::string& suffix, int64_t in, int64_t out) {
+    const gguf::Tensor& t = model.tensor(p + suffix);
+    if (t.dims[0] != in || t.dims[1] != out || t.dims[2] != c.experts || t.dims[3] != 1)
+      throw input_error("{}: tensor {} has shape {}: expected {{{}, {}, {}}}", model.path(), t.name, shape(t),
+                        in, out, c.experts);
+    check_computable(model, t);
+    named.push_back({kind, &t});
+  };
+  if (model.find(p + "ffn_gate_up_exps.weight")) {
+    need(ExpertPartKind::gate_up, "ffn_gate_up_exps.weight", c.hidden, 2 * c.expert_ff);
+  } else {
+    need(ExpertPartKind::gate, "ffn_gate_exps.weight", c.hidden, c.expert_ff);
+    need(ExpertPartKind::up, "ffn_up_exps.weight", c.hidden, c.expert_ff);
+  }
+  need(ExpertPartKind::down, "ffn_down_exps.weight", c.expert_ff, c.hidden);
+  experts_[static_cast<size_t>(layer)] = std::move(named);
+}
+
+}  // namespace weir

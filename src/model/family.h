@@ -1,0 +1,82 @@
+// A model family: which tensors it needs, and its forward pass written in Device operations so that it reads
+// like the diagram. One file each under families/, one row each in family.cpp. A family does no I/O: resident
+// weights are given to it, routed experts go through the ExpertRunner.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "experts/runner.h"
+#include "experts/store.h"
+#include "gguf/reader.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace weir {
+
+/// What a forward pass runs on. Everything is the engine's; rows.count is at most the max_rows given to
+/// bind().
+struct ForwardArgs {
+  Rows rows;
+  std::span<const KvLayer> kv;  ///< one per layer
+  RopeTable rope;
+  ExpertRunner* experts = nullptr;  ///< null for dense models
+  std::vector<RowFault>* faults = nullptr;
+};
+
+class Family {
+ public:
+  /// Reads the configuration and checks every tensor it will use (presence, shape, block format); loads
+  /// nothing. Throws Error (input) naming file and field, also for an architecture without a family.
+  static std::unique_ptr<Family> create(const gguf::Model& model);
+  /// "qwen3moe, qwen3": for messages.
+  static std::string supported();
+  static bool supports(std::string_view architecture);
+
+  virtual ~Family() = default;
+  const ModelConfig& config() const { return config_; }
+  /// Tensors to keep in memory.
+  const std::vector<const gguf::Tensor*>& resident() const { return resident_; }
+  /// Routed experts, per layer (empty for a dense layer).
+  const std::vector<std::vector<ExpertStore::Named>>& expert_tensors() const { return experts_; }
+
+  /// Bytes of activations for batches of max_rows rows: for the plan.
+  virtual uint64_t activation_bytes(int max_rows) const = 0;
+  /// What the device must reserve for batches of max_rows rows and heads of head_rows rows.
+  virtual ScratchNeeds scratch_needs(int max_rows) const = 0;
+  /// Resolves weights and allocates activations. Call once, before forward().
+  virtual void bind(Device& device, const Weights& weights, int max_rows) = 0;
+
+  /// Walks the layers; the residual stream stays inside until head().
+  virtual void forward(const ForwardArgs& args) = 0;
+  /// logits[i, :] of the last forward's row index[i], i < count; index in device memory, count <= head_rows.
+  virtual void head(const int32_t* index, int count, float* logits) = 0;
+
+  /// Rows a head() call takes at most: bounds the logits buffer.
+  static constexpr int head_rows = 16;
+
+ protected:
+  /// Adds a resident tensor after checking its shape; vectors must be F32, matrices computable.
+  void need_vector(const gguf::Model& model, const std::string& name, int64_t n);
+  void need_matrix(const gguf::Model& model, const std::string& name, int64_t in, int64_t out);
+  /// token_embd, output (where untied), output_norm.
+  void need_ends(const gguf::Model& model);
+  /// A layer's attention as AttentionBlock takes it, and the norm before its feed-forward.
+  void need_attention(const gguf::Model& model, int layer);
+  /// Adds a layer's routed experts: gate and up (or gate_up fused) and down.
+  void need_experts(const gguf::Model& model, int layer);
+
+  ModelConfig config_;
+  std::vector<const gguf::Tensor*> resident_;
+  std::vector<std::vector<ExpertStore::Named>> experts_;
+};
+
+std::unique_ptr<Family> make_qwen3moe(const gguf::Model& model);
+std::unique_ptr<Family> make_qwen3(const gguf::Model& model);
+
+}  // namespace weir

@@ -1,0 +1,41 @@
+// The resident tensors: everything that is not a routed expert, read once into device memory in the file's
+// own block formats. Knows no family: a family names what it wants.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "gguf/reader.h"
+
+namespace weir {
+
+class Weights {
+ public:
+  /// Bytes load() will take for these tensors, padding included: for the plan.
+  static uint64_t bytes(const std::vector<const gguf::Tensor*>& tensors);
+
+  /// Reads the tensors (page cache dropped behind) with progress on a terminal. Throws Error with file and
+  /// offset.
+  void load(Device& device, const gguf::Model& model, const std::vector<const gguf::Tensor*>& tensors);
+
+  /// A two-dimensional weight {in, out}. The tensor must have been loaded.
+  Matrix matrix(std::string_view name) const;
+  bool has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
+  /// A one-dimensional F32 tensor.
+  const float* vector(std::string_view name) const;
+
+ private:
+  struct Entry {
+    const gguf::Tensor* tensor;
+    uint64_t offset;  ///< in buffer_
+  };
+  const Entry& entry(std::string_view name) const;
+  Buffer buffer_;
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+}  // namespace weir
