@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct RoleAccount {
   uint64_t switches = 0;   ///< times the role was entered
   uint64_t bytes = 0;      ///< bytes its operations declared
   uint64_t hidden_ns = 0;  ///< ran behind other work: never added to wall
+  bool ran() const { return per_round.sum_ns || switches || bytes || hidden_ns; }
 };
 
 /// Counters of expert traffic, per phase.
@@ -37,22 +39,30 @@ struct ExpertCounters {
   uint64_t read_busy_ns = 0;  ///< union of the times with at least one read in flight
 };
 
+/// One phase of a generation. sum over roles of per_round.sum_ns == wall_ns == rounds.sum_ns + tail_ns,
+/// exactly.
 struct PhaseAccount {
   Tally rounds;          ///< wall time per round
   uint64_t rows = 0;     ///< rows evaluated (prompt tokens; decode: one per lane and step)
+  uint64_t tokens = 0;   ///< tokens the phase's speed counts: see Ledger::tokens
   uint64_t wall_ns = 0;  ///< equals the sum of all roles' sum_ns, unattributed included
+  uint64_t tail_ns = 0;  ///< part of wall in no round: the last reply, a round that an error cut short
+  uint64_t injected_rounds = 0;  ///< rounds lengthened by delay injection
   std::array<RoleAccount, role_count> roles{};
   ExpertCounters experts;
   uint64_t worker_busy_ns = 0, worker_barrier_ns = 0, tasks = 0;  ///< imbalance of the thread team
+  bool empty() const { return wall_ns == 0 && rounds.count == 0; }
 };
 
 /// One round as the ring keeps it (for the trace and for the line every N rounds).
 struct RoundReport {
   uint64_t index = 0;  ///< since the ledger was made
   Phase phase = Phase::prefill;
-  uint64_t begin_ns = 0, end_ns = 0;
+  uint64_t begin_ns = 0, end_ns = 0;  ///< begin: the end of the round before, or begin_generation
   int rows = 0, lanes = 0;
-  std::array<uint64_t, role_count> role_ns{};
+  uint64_t tokens = 0;
+  bool injected = false;  ///< the delay of LedgerOptions::inject_ns was spun in this round
+  std::array<uint64_t, role_count> role_ns{};  ///< adds up to end_ns - begin_ns
   ExpertCounters experts;
 };
 
@@ -70,6 +80,7 @@ struct LedgerOptions {
   int ring_rounds = 256;     ///< rounds kept
   int ring_spans = 1 << 16;  ///< spans kept when trace is on
   bool trace = false;
+  uint64_t (*clock)() = &now_ns;  ///< replaced in tests only
   // Delay injection (test and what-if): spin inject_ns once in `inject_role` in about half of the rounds,
   // chosen by (inject_seed, round index). Tokens cannot change.
   Role inject_role = Role::unattributed;
@@ -88,11 +99,14 @@ class Ledger {
  public:
   explicit Ledger(const LedgerOptions& options);
 
-  // --- the account of a generation
-  // -------------------------------------------------------------------------------
-  /// Clears the aggregates (cumulative counters stay) and starts the clock in `role`: a request was accepted.
+  // --- the account of a generation ---
+  /// Clears the aggregates, the ring and the drop counters (cumulative counters stay) and starts the clock in
+  /// `role`: a request was accepted, or a cached prompt is continued. A generation still running is ended
+  /// first.
   void begin_generation(Role role = Role::tokenize);
-  /// Stops the clock: the last token was delivered. Time until the next begin is not charged.
+  /// Stops the clock: the last token was delivered. Time until the next begin is not charged. What was
+  /// charged since the last round goes to that round's phase as its tail (prefill where there was no round);
+  /// so does a round that an error left open, under its own phase and uncounted.
   void end_generation();
   bool running() const { return running_; }
 
@@ -104,6 +118,10 @@ class Ledger {
   /// Switches the account to `role`: one clock read, charged to the role before.
   void enter(Role role);
   Role current() const { return current_; }
+  /// Tokens the lanes gained in the open round, where that is not what follows from the batch: without a call
+  /// a prefill or decode round counts its rows and a verify round its lanes. Ignored in prefill, whose speed
+  /// is in prompt rows.
+  void tokens(uint64_t n) { pending_tokens_ += n; }
   /// Bytes an operation of the current role moves at least (weights and KV read): GB/s beside its time.
   void bytes(uint64_t n) { pending_[static_cast<int>(current_)].bytes += n; }
   /// Time that ran behind other work, to the non-additive column of `role`.
@@ -113,12 +131,17 @@ class Ledger {
   /// A finished read (for the trace); times from now_ns().
   void read_span(uint64_t begin_ns, uint64_t end_ns, int layer, uint64_t bytes);
 
-  // --- reading
-  // ---------------------------------------------------------------------------------------------------
+  // --- reading ---
   const PhaseAccount& phase(Phase p) const { return current_generation_[static_cast<int>(p)]; }
   const PhaseAccount& cumulative(Phase p) const { return cumulative_[static_cast<int>(p)]; }
-  uint64_t rounds_dropped() const { return rounds_dropped_; }  ///< rounds that left the ring
+  uint64_t generation_wall_ns() const { return mark_ns_ - generation_begin_ns_; }  ///< up to the last switch
+  /// Rounds of this generation that left the ring.
+  uint64_t rounds_dropped() const { return rounds_dropped_; }
   uint64_t spans_dropped() const { return spans_dropped_; }
+  uint64_t cumulative_rounds_dropped() const { return cumulative_rounds_dropped_; }
+  /// True from the end of every log_every-th round of decode, and of verify, until the next round begins: a
+  /// line is due (report.h writes it, outside the round).
+  bool line_due() const { return line_due_; }
   std::vector<RoundReport> ring() const;  ///< oldest first
   std::vector<Span> spans() const;        ///< oldest first
   const LedgerOptions& options() const { return options_; }
@@ -130,19 +153,30 @@ class Ledger {
     uint64_t ns = 0, switches = 0, bytes = 0, hidden_ns = 0;
   };
   void charge(uint64_t now);
+  void push_span(const Span& span);
+  void spin_injected_delay();
+  RoundReport& next_in_ring();
+  void file_pending(PhaseAccount& account) const;
+  void file_round(PhaseAccount& account, const RoundReport& round) const;
+  void file_tail(PhaseAccount& account) const;
+  void clear_pending();
 
   LedgerOptions options_;
-  bool running_ = false, in_round_ = false, injected_ = false;
+  bool running_ = false, in_round_ = false, injected_ = false, line_due_ = false;
   Role current_ = Role::unattributed;
-  Phase round_phase_ = Phase::prefill;
-  uint64_t mark_ns_ = 0, round_begin_ns_ = 0, round_index_ = 0;
+  Phase round_phase_ = Phase::prefill;  // of the open round, else of the last one filed
+  uint64_t mark_ns_ = 0;                // everything before is charged
+  uint64_t generation_begin_ns_ = 0, round_begin_ns_ = 0, round_index_ = 0;
+  // Charged but not filed yet: from the last end_round on.
   std::array<Pending, role_count> pending_{};
   ExpertCounters pending_experts_;
-  uint64_t pending_busy_ = 0, pending_barrier_ = 0, pending_tasks_ = 0;
+  uint64_t pending_busy_ = 0, pending_barrier_ = 0, pending_tasks_ = 0, pending_tokens_ = 0;
   std::array<PhaseAccount, phase_count> current_generation_{}, cumulative_{};
+  // Rings of fixed size: next_* is the place to write, which holds the oldest once the ring is full.
   std::vector<RoundReport> ring_;
   std::vector<Span> spans_;
-  uint64_t rounds_filed_ = 0, spans_filed_ = 0, rounds_dropped_ = 0, spans_dropped_ = 0;
+  size_t next_round_ = 0, next_span_ = 0, rounds_kept_ = 0, spans_kept_ = 0;
+  uint64_t rounds_dropped_ = 0, spans_dropped_ = 0, cumulative_rounds_dropped_ = 0;
 };
 
 /// `ledger` may be null (off).
