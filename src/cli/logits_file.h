@@ -2,25 +2,22 @@
 // ... (little-endian).
 #pragma once
 
-#include <cstdio>
 #include <span>
 #include <string>
+
+#include "base/file.h"
 
 namespace weir::cli {
 
 class LogitsFile {
  public:
-  /// Writes beside `path` until close(). Throws Error (failure).
-  LogitsFile(std::string path, int vocab);
-  ~LogitsFile();
-  LogitsFile(const LogitsFile&) = delete;
-  LogitsFile& operator=(const LogitsFile&) = delete;
+  /// Nothing is at `path` before commit(). Throws Error (failure).
+  LogitsFile(const std::string& path, int vocab);
   void add(std::span<const float> logits);
-  void close();
+  void commit() { file_.commit(); }
 
  private:
-  std::string path_, temporary_;
-  std::FILE* file_ = nullptr;
+  AtomicFile file_;
 };
 
 }  // namespace weir::cli

@@ -10,6 +10,7 @@
 
 #include "base/args.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "ledger/report.h"
 #include "ledger/trace.h"
@@ -144,8 +145,8 @@ std::unique_ptr<Engine> open_engine(const EngineOptions& options) {
 void report_ledger(Engine& engine, const EngineFlags& flags) {
   const Ledger* ledger = engine.ledger();
   if (!ledger) return;
-  log_line(ledger_report(*ledger));
-  if (!flags.ledger_json.empty()) write_ledger_json(*ledger, flags.ledger_json);
+  log_line(report_text(*ledger));
+  if (!flags.ledger_json.empty()) write_file_atomically(flags.ledger_json, report_json(*ledger));
   if (!flags.trace.empty()) write_trace(*ledger, flags.trace);
 }
 

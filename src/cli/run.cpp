@@ -81,7 +81,7 @@ nlohmann::ordered_json to_json(Engine& engine, const Result& r, uint64_t seed) {
                                  {"timings", timings_json(r.timings)},
                                  {"experts", experts_json(engine.expert_counters())},
                                  {"memory", memory_json(engine)}};
-  if (engine.ledger()) json["ledger"] = nlohmann::ordered_json::parse(ledger_json(*engine.ledger()));
+  if (engine.ledger()) json["ledger"] = ledger_json(*engine.ledger());
   return json;
 }
 
@@ -127,7 +127,7 @@ int run(const Arguments& arguments) {
   const Result result = engine->run(std::move(request));
   progress.reset();
   if (!f.json) write_out(detokenizer.finish() + "\n");
-  if (logits && result.finish != Finish::failed) logits->close();
+  if (logits && result.finish != Finish::failed) logits->commit();
   print_summary(*engine, result);
   report_ledger(*engine, f.engine);
   engine->close_trace();

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/clock.h"
+#include "ledger/report.h"
 
 namespace weir {
 
@@ -42,6 +43,7 @@ void Round::close_account() {
   if (!ledger) return;
   e_.device_->file_imbalance();
   ledger->end_round(static_cast<int>(token_.size()), lanes_in_round_);
+  log_round_line(ledger);
   const bool open =
       std::any_of(e_.lanes_.begin(), e_.lanes_.end(), [](const Lane& lane) { return lane.open; });
   if (!open && e_.waiting_.empty()) ledger->end_generation();

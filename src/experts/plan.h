@@ -16,11 +16,11 @@ struct PlanRequest {
   int context = 0;                  ///< positions per lane
   int model_context = 0;            ///< the model's own limit
   int lanes = 1;
-  uint64_t weight_bytes = 0;           ///< resident tensors
-  uint64_t kv_bytes_per_position = 0;  ///< all layers, one lane
-  uint64_t table_bytes = 0;            ///< rope tables and others for `context`
-  uint64_t table_bytes_per_position = 0;
-  uint64_t scratch_bytes = 0;   ///< device scratch, activations, logits, read staging
+  uint64_t weight_bytes = 0;              ///< resident tensors
+  uint64_t kv_bytes_per_position = 0;     ///< all layers, one lane
+  uint64_t table_bytes = 0;               ///< rope tables and others, in all, for `context`
+  uint64_t table_bytes_per_position = 0;  ///< how that grows with the context
+  uint64_t scratch_bytes = 0;             ///< device scratch, activations, logits, read staging
   uint64_t overhead_bytes = 0;  ///< process, tokenizer, metadata, allocator, page cache the reader causes
   int top_k = 0;                ///< experts one row needs: the floor of slots
   std::vector<int> experts;     ///< per layer; 0 for a dense layer
@@ -54,7 +54,8 @@ struct MemoryLimits {
 };
 /// `root` is "/" but for tests, which give a directory with proc and sys below it.
 MemoryLimits read_memory_limits(const std::string& root = "/");
-/// Without --memory: min(cgroup limit, MemAvailable) less the larger of 1 GiB and 10 %.
+/// Without --memory: min(cgroup limit, MemAvailable) less the larger of 1 GiB and 10 %, which is kept to half
+/// where memory is small.
 struct Budget {
   uint64_t bytes = 0;
   std::string source;

@@ -30,7 +30,8 @@ struct ReaderOptions {
   uint64_t alignment_override = 0;  ///< tests: pretend this alignment
 };
 
-/// A slice wanted at `destination`, which has room for aligned_bytes(offset, bytes).
+/// A slice wanted at `destination`, which has room for stride(bytes); its first byte goes to destination +
+/// remainder(offset).
 struct ReadRequest {
   uint32_t file = 0;
   uint64_t offset = 0, bytes = 0;
@@ -64,12 +65,15 @@ class ExpertReader {
   /// ready).
   virtual std::optional<ReadDone> next(bool wait) = 0;
   virtual int in_flight() const = 0;
-  /// "io_uring, unbuffered, 4096-byte alignment".
+  /// "io_uring, unbuffered, 512-byte alignment".
   virtual std::string description() const = 0;
   virtual bool direct() const = 0;
+  /// Page cache that reads in flight may hold at most (none where unbuffered): part of the plan.
+  virtual uint64_t page_cache_bytes() const = 0;
 
   void set_ledger(Ledger* ledger) { ledger_ = ledger; }
-  /// Since the last call: reads, bytes and the union of times with a read in flight.
+  /// Since the last call: reads finished, bytes the kernel delivered (alignment included), and the union of
+  /// times with a read in flight. io_uring reads end when they are collected (docs/streaming.md).
   virtual ExpertCounters take_counters() = 0;
 
  protected:

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -22,15 +23,17 @@ namespace weir::gguf {
 /// A metadata array. Exactly one of the vectors is used, by `element`.
 struct Array {
   uint32_t element = 0;           ///< GGUF value type id of the elements
-  std::vector<int64_t> integers;  ///< u8..i64 and bool
+  std::vector<int64_t> integers;  ///< u8..i64 and bool; u64 above 2^63 - 1 wraps
   std::vector<double> reals;      ///< f32, f64
   std::vector<std::string> strings;
   size_t size() const { return integers.size() + reals.size() + strings.size(); }
+  bool operator==(const Array&) const = default;
 };
 
 struct Value {
   uint32_t type = 0;  ///< GGUF value type id
   std::variant<uint64_t, int64_t, double, bool, std::string, Array> data;
+  bool operator==(const Value&) const = default;
 };
 
 struct File {
@@ -56,6 +59,8 @@ class Model {
  public:
   /// Opens `path` (for a split model: its first part). Throws Error (input) with file, offset and field.
   static Model open(const std::string& path);
+  /// The same for the bytes of a single file, which `name` names in errors. Keeps no reference to them.
+  static Model parse(std::span<const uint8_t> bytes, const std::string& name);
 
   const std::vector<File>& files() const { return files_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }

@@ -75,6 +75,12 @@ Ledger::Ledger(const LedgerOptions& options) : options_(options) {
   if (options.trace) spans_.resize(static_cast<size_t>(options.ring_spans));
 }
 
+uint64_t Ledger::bytes(const LedgerOptions& options) {
+  const auto rounds = static_cast<uint64_t>(options.ring_rounds) * sizeof(RoundReport);
+  const auto spans = options.trace ? static_cast<uint64_t>(options.ring_spans) * sizeof(Span) : 0;
+  return sizeof(Ledger) + rounds + spans;
+}
+
 void Ledger::begin_generation(Role role) {
   if (running_) end_generation();
   // Read first: clearing is part of accepting the request.

@@ -98,6 +98,8 @@ int parse_ledger_environment(const char* value);
 class Ledger {
  public:
   explicit Ledger(const LedgerOptions& options);
+  /// Bytes a ledger with these options takes, all of them from the start: for the plan.
+  static uint64_t bytes(const LedgerOptions& options);
 
   // --- the account of a generation ---
   /// Clears the aggregates, the ring and the drop counters (cumulative counters stay) and starts the clock in

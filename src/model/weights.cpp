@@ -31,8 +31,8 @@ void Weights::load(Device& device, const gguf::Model& model,
                    const std::vector<const gguf::Tensor*>& tensors) {
   const uint64_t total = bytes(tensors);
   buffer_ = device.allocate(total, "resident weights");
-  std::vector<File> files;
-  for (const auto& file : model.files()) files.push_back(File::open_read(file.path));
+  std::vector<InputFile> files;
+  for (const auto& file : model.files()) files.push_back(InputFile::open(file.path));
   Progress progress("loading", total, "bytes");
   std::vector<uint8_t> staging(std::min(piece, total));
   uint64_t at = 0;
