@@ -1,0 +1,18 @@
+// F16: IEEE half precision, one value a block. Every value is a float exactly; multiplied as floats.
+#pragma once
+
+#include "quant/codec.h"
+#include "quant/load.h"
+
+namespace weir::quant {
+
+struct F16 {
+  static constexpr Type type = Type::F16;
+  static constexpr int block_elements = 1, block_bytes = 2;
+  static constexpr ActFormat act = ActFormat::none;
+  static constexpr bool has_minimum = false;
+
+  static void decode(const uint8_t* block, float* out) { *out = load_f16(block); }
+};
+
+}  // namespace weir::quant

@@ -1,0 +1,48 @@
+// Tokens that are written as themselves: which end a generation, and how they cut a text before anything else
+// is tokenized. Knows nothing of merges.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/vocabulary.h"
+
+namespace weir {
+
+/// Applies the conventions that go by a token's text, not by its type: well-known end-of-turn tokens become
+/// control tokens, harmony's markers user-defined. Returns, by id, whether the token ends a generation.
+std::vector<bool> settle_special_types(Vocabulary& vocabulary);
+
+/// A part of a text: a special token, or (token -1) plain text.
+struct Fragment {
+  Token token;
+  std::string_view text;
+};
+
+class SpecialTokens {
+ public:
+  explicit SpecialTokens(const Vocabulary& vocabulary);
+
+  enum class Parse { all, user_defined };
+  /// `text` cut at its special tokens: the longest token claims its places first, wherever they are, then the
+  /// next (lower ids first among equals). No fragment is empty.
+  std::vector<Fragment> split(std::string_view text, Parse parse) const;
+
+ private:
+  struct Special {
+    std::string text;
+    Token token;
+    bool user_defined;
+  };
+  struct Occurrence {
+    size_t at;
+    const Special* special;
+  };
+  std::vector<Occurrence> find(std::string_view text, Parse parse) const;
+  void find_at(std::string_view text, size_t at, Parse parse, std::vector<Occurrence>& found) const;
+
+  std::vector<Special> specials_;  ///< in byte order of their texts, so that one prefix is one range
+};
+
+}  // namespace weir

@@ -1,0 +1,102 @@
+// Reads a Vocabulary from a GGUF model's metadata. See vocabulary.h.
+#include "text/vocabulary.h"
+
+#include <array>
+
+#include "base/error.h"
+#include "gguf/reader.h"
+
+namespace weir {
+namespace {
+
+constexpr const char* model_key = "tokenizer.ggml.model";
+constexpr const char* pre_key = "tokenizer.ggml.pre";
+constexpr const char* tokens_key = "tokenizer.ggml.tokens";
+constexpr const char* types_key = "tokenizer.ggml.token_type";
+constexpr const char* merges_key = "tokenizer.ggml.merges";
+constexpr const char* several_ends_key = "tokenizer.ggml.eos_token_ids";
+
+// Ids that end a generation besides eos: end of turn and of message, and those that close a
+// fill-in-the-middle.
+constexpr std::array end_keys = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+                                 "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+                                 "tokenizer.ggml.fim_sep_token_id"};
+
+Token checked_id(const gguf::Model& model, const char* key, int64_t id, size_t tokens) {
+  if (id < 0 || static_cast<uint64_t>(id) >= tokens) {
+    throw input_error("{}: {} is {}, outside the {} tokens of the vocabulary", model.path(), key, id, tokens);
+  }
+  return static_cast<Token>(id);
+}
+
+/// -1 where the key is absent.
+Token optional_id(const gguf::Model& model, const char* key, size_t tokens) {
+  const std::optional<int64_t> id = model.integer(key);
+  return id ? checked_id(model, key, *id, tokens) : -1;
+}
+
+const std::vector<std::string>& strings(const gguf::Model& model, const char* key) {
+  const gguf::Array* array = model.array(key);
+  if (array == nullptr)
+    throw input_error("{}: {} is missing: an array of strings is needed", model.path(), key);
+  if (array->strings.size() != array->size()) {
+    throw input_error("{}: {} has elements of type {}: strings are needed", model.path(), key,
+                      array->element);
+  }
+  return array->strings;
+}
+
+std::vector<TokenType> types(const gguf::Model& model, size_t tokens) {
+  const gguf::Array* array = model.array(types_key);
+  if (array == nullptr) return std::vector<TokenType>(tokens, TokenType::normal);
+  if (array->integers.size() != tokens) {
+    throw input_error("{}: {} has {} integers, {} has {} tokens: they must be as many", model.path(),
+                      types_key, array->integers.size(), tokens_key, tokens);
+  }
+  std::vector<TokenType> result(tokens);
+  for (size_t i = 0; i < tokens; ++i) {
+    const int64_t type = array->integers[i];
+    if (type < 1 || type > 6) {
+      throw input_error("{}: {}[{}] is {}: a type from 1 to 6 is needed", model.path(), types_key, i, type);
+    }
+    result[i] = static_cast<TokenType>(type);
+  }
+  return result;
+}
+
+}  // namespace
+
+Vocabulary load_vocabulary(const gguf::Model& model) {
+  const std::string kind = model.require_string(model_key);
+  if (kind != "gpt2") {
+    throw input_error("{}: {} is '{}', which is not supported (supported: gpt2, which is byte-level BPE)",
+                      model.path(), model_key, kind);
+  }
+  Vocabulary vocabulary;
+  vocabulary.source = model.path();
+  vocabulary.pre = model.require_string(pre_key);
+  vocabulary.tokens = strings(model, tokens_key);
+  const size_t tokens = vocabulary.tokens.size();
+  vocabulary.types = types(model, tokens);
+  vocabulary.merges = strings(model, merges_key);
+  vocabulary.bos = optional_id(model, "tokenizer.ggml.bos_token_id", tokens);
+  vocabulary.eos = optional_id(model, "tokenizer.ggml.eos_token_id", tokens);
+  vocabulary.unknown = optional_id(model, "tokenizer.ggml.unknown_token_id", tokens);
+  for (const char* key : end_keys) {
+    if (const Token id = optional_id(model, key, tokens); id >= 0) vocabulary.ends.push_back(id);
+  }
+  if (const gguf::Array* several = model.array(several_ends_key)) {
+    for (const int64_t id : several->integers) {
+      vocabulary.ends.push_back(checked_id(model, several_ends_key, id, tokens));
+    }
+  }
+  vocabulary.add_bos = model.boolean("tokenizer.ggml.add_bos_token");
+  vocabulary.add_eos = model.boolean("tokenizer.ggml.add_eos_token").value_or(false);
+  return vocabulary;
+}
+
+std::unique_ptr<Tokenizer> Tokenizer::load(const gguf::Model& model) {
+  return make_tokenizer(load_vocabulary(model));
+}
+
+}  // namespace weir
