@@ -52,6 +52,9 @@ const MatmulKernels& scalar_matmul_kernels();
 const MatmulKernels& avx2_matmul_kernels();
 bool processor_has_avx2();
 
+/// The functions of base/arithmetic.h.
+enum class Elementwise : uint8_t { exp, sigmoid, silu, tanh, softplus };
+
 /// The float operations of one instruction set (float_kernels_*.cpp).
 struct FloatKernels {
   const char* isa;
@@ -71,7 +74,16 @@ struct FloatKernels {
   void (*add)(float* h, const float* y, int64_t n);
   /// out[i] = fma(w, x[i], out[i])
   void (*axpy)(float w, const float* x, float* out, int64_t n);
+  /// out[i] = f(x[i]); out may be x
+  void (*apply)(Elementwise f, const float* x, float* out, int64_t n);
+  /// out[i] = exp(x[i] - m); out may be x
+  void (*exp_minus)(const float* x, float m, float* out, int64_t n);
+  /// Rotates the first n_rot values of one head in place; cos and sin hold n_rot / 2 values.
+  void (*rope_neox)(float* x, const float* cos, const float* sin, int n_rot);
+  void (*rope_normal)(float* x, const float* cos, const float* sin, int n_rot);
 };
+/// Attention reads keys and values in chunks of this many absolute positions.
+inline constexpr int64_t attend_chunk = 256;
 const FloatKernels& scalar_float_kernels();
 const FloatKernels& avx2_float_kernels();
 
