@@ -2,7 +2,6 @@
 // specification.
 #include "experts/route_trace.h"
 
-
 #include <cstring>
 #include <optional>
 
@@ -211,7 +210,11 @@ RouteTrace RouteTrace::read(const std::string& path) {
   const InputFile file = InputFile::open(path);
   std::vector<uint8_t> data(file.size());
   file.pread_exact(data.data(), data.size(), 0);
-  Cursor in(path, std::move(data));
+  return parse(std::move(data), path);
+}
+
+RouteTrace RouteTrace::parse(std::vector<uint8_t> bytes, const std::string& name) {
+  Cursor in(name, std::move(bytes));
   RouteTrace trace;
   trace.header = read_header(in);
   Phase phase = Phase::prefill;
