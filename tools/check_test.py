@@ -138,6 +138,10 @@ class CheckTest(unittest.TestCase):
 
     def test_golden_unused(self):
         self.expect("goldens_in_use", {"tests/golden/b.bin": "x"}, "tests/golden/b.bin")
+        code = 'auto a = load(std::string("b") + ".logits.f32");\n'
+        self.assertEqual(self.problems({"tests/golden/b.logits.f32": "x", "tests/model/b_test.cpp": code}), {})
+        changes = {"tests/golden/b.tokens.json": "x", "tests/model/b_test.cpp": code}
+        self.expect("goldens_in_use", changes, "b.tokens.json")
 
     def test_forbidden_word(self):
         for word in check.FORBIDDEN:

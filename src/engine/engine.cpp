@@ -121,13 +121,7 @@ void Engine::load() {
   family_->bind(*device_, weights_, rows);
   kv_ = std::make_unique<KvCache>(*device_, c, options_.lanes, options_.context);
 
-  const auto half = static_cast<size_t>(c.n_rot / 2), positions = static_cast<size_t>(options_.context);
-  std::vector<float> cos(half * positions), sin(half * positions);
-  fill_rope_table(options_.context, c.n_rot, c.rope_base, nullptr, cos.data(), sin.data());
-  rope_ = device_->allocate(2 * half * positions * sizeof(float), "rope tables");
-  device_->upload(rope_.data(), cos.data(), half * positions * sizeof(float));
-  device_->upload(rope_.as<float>() + half * positions, sin.data(), half * positions * sizeof(float));
-  rope_table_ = {rope_.as<float>(), rope_.as<float>() + half * positions, c.n_rot, RopeStyle::neox};
+  load_rope_table();
 
   if (c.experts > 0) {
     std::vector<int> slots;
@@ -151,6 +145,25 @@ void Engine::load() {
   reader_->set_ledger(ledger_.get());
 }
 
+void Engine::load_rope_table() {
+  constexpr int block = 256;  // positions at once: no second whole table beside the device's
+  const RopeTableSpec spec{config().n_rot, config().rope_base, {}};
+  const auto half = static_cast<size_t>(spec.n_rot / 2);
+  rope_ = device_->allocate(2 * half * static_cast<size_t>(options_.context) * sizeof(float), "rope tables");
+  float* cos = rope_.as<float>();
+  float* sin = cos + half * static_cast<size_t>(options_.context);
+  std::vector<float> cos_block(half * block), sin_block(half * block);
+  for (int first = 0; first < options_.context; first += block) {
+    const int n = std::min(block, options_.context - first);
+    const size_t at = half * static_cast<size_t>(first),
+                 bytes = half * static_cast<size_t>(n) * sizeof(float);
+    fill_rope_table(spec, first, n, cos_block.data(), sin_block.data());
+    device_->upload(cos + at, cos_block.data(), bytes);
+    device_->upload(sin + at, sin_block.data(), bytes);
+  }
+  rope_table_ = {cos, sin, spec.n_rot, RopeStyle::neox};
+}
+
 std::string Engine::description() const {
   std::string text = device_->description();
   if (config().experts > 0) text += fmt::format("; experts: {}", reader_->description());
@@ -170,7 +183,7 @@ void Engine::close_trace() {
 }
 
 void Engine::start_clock() {
-  if (ledger_ && !ledger_->running()) ledger_->begin_generation();
+  if (ledger_ && !ledger_->running()) ledger_->begin_generation(Role::tokenize);
 }
 
 int Engine::submit(Request request) {

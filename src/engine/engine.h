@@ -80,6 +80,7 @@ class Engine {
   friend class Round;
   PlanRequest plan_request(int chunk) const;
   void choose_plan();
+  void load_rope_table();
 
   EngineOptions options_;
   gguf::Model model_;

@@ -36,13 +36,17 @@ class ExpertCache {
   /// slots[layer] per MoE layer (0 for dense layers). Memory comes from `device`; strides from `reader`.
   ExpertCache(Device& device, const ExpertStore& store, ExpertReader& reader, const std::vector<int>& slots,
               ExpertPolicy policy);
+  ~ExpertCache();
+  ExpertCache(const ExpertCache&) = delete;
+  ExpertCache& operator=(const ExpertCache&) = delete;
 
   /// Bytes one slot of `layer` takes, for the plan: pure in the store and the alignment.
   static uint64_t slot_bytes(const ExpertLayer& layer, uint64_t alignment);
 
   /// Plans `needed` (increasing) for a layer; see plan_fetch.
   FetchPlan plan(int layer, std::span<const int32_t> needed, std::span<const int32_t> uses);
-  /// Submits every miss of the wave. The slots of the wave must be pinned by the caller.
+  /// Submits every miss of the wave. The hits' slots must be pinned by the caller; a miss's slot must not be:
+  /// refilling a pinned slot is a bug of ours.
   void submit(int layer, const Wave& wave);
   /// Waits for the next expert of the last submitted wave whose parts have all landed (in any order). Returns
   /// its index in wave.misses, or -1 where all have been returned. A fault empties the slot.
@@ -63,11 +67,12 @@ class ExpertCache {
   struct Layer;
   struct Landing;
   void unpin(int layer, int32_t slot);
+  void abandon() noexcept;  ///< waits for reads of a wave that nobody takes any more
   const ExpertStore& store_;
   ExpertReader& reader_;
   ExpertPolicy policy_;
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::shared_ptr<Landing> landing_;
+  std::unique_ptr<Landing> landing_;
 };
 
 }  // namespace weir

@@ -47,6 +47,8 @@ struct RouteTrace {
   std::vector<RouteRecord> records;
   /// Throws Error (input) with file and offset for a damaged or truncated file.
   static RouteTrace read(const std::string& path);
+  /// The same for a file's bytes, which `name` names in errors.
+  static RouteTrace parse(std::vector<uint8_t> bytes, const std::string& name);
 };
 
 }  // namespace weir

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,18 @@ class ExpertRunner {
   void set_landing_order_seed(uint64_t seed) { landing_seed_ = seed; }
 
  private:
+  void group_pairs(const MoeArgs& args);
+  std::span<const int32_t> pairs_of(int32_t expert) const;
+  void run_wave(const MoeArgs& args, const Wave& wave, std::vector<RowFault>& faults);
+  size_t take_landed(const MoeArgs& args, const Wave& wave, std::vector<RowFault>& faults);
+  size_t wait_landed(const MoeArgs& args, const Wave& wave, std::vector<RowFault>& faults);
+  void file_landed(const MoeArgs& args, const Wave& wave, int index, const Fault& fault,
+                   std::vector<RowFault>& faults);
+  void fail_rows(const MoeArgs& args, int32_t expert, const Fault& fault, std::vector<RowFault>& faults);
+  void shuffle_landed();
+  void compute(const MoeArgs& args, std::span<const Fetch> experts);
+  void account(const FetchPlan& plan);
+
   Device& device_;
   const ExpertStore& store_;
   ExpertCache& cache_;
@@ -53,6 +66,16 @@ class ExpertRunner {
   ExpertCounters totals_;
   uint64_t landing_seed_ = 0;
   int max_rows_, top_k_;
+
+  // Of the call under way; members so that a round allocates nothing once they have grown.
+  std::vector<int32_t> ids_, needed_, uses_;
+  std::vector<int32_t> pairs_, pair_begin_, next_pair_;  ///< pairs by expert
+  std::vector<ExpertPin> pins_;
+  std::vector<Fetch> landed_;  ///< landed, not yet computed
+  std::vector<ExpertWork> work_;
+  std::vector<float> zeros_;
+  uint64_t draws_ = 0;       ///< of landing_seed_'s stream
+  uint64_t exposed_ns_ = 0;  ///< time waited, ledger on only
 };
 
 }  // namespace weir

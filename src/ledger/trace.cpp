@@ -3,16 +3,12 @@
 #include "ledger/trace.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <vector>
 
-#include "base/error.h"
+#include "base/file.h"
 
 namespace weir {
 namespace {
@@ -127,16 +123,7 @@ std::string trace_json(const Ledger& ledger) {
 }
 
 void write_trace(const Ledger& ledger, const std::string& path) {
-  const std::string text = trace_json(ledger);
-  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
-  bool good = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  int error = errno;
-  if (file && std::fclose(file) != 0) good = false, error = errno;
-  if (good && std::rename(temporary.c_str(), path.c_str()) != 0) good = false, error = errno;
-  if (good) return;
-  std::remove(temporary.c_str());
-  throw failure("{}: cannot write the trace: {}", path, std::strerror(error));
+  write_file_atomically(path, trace_json(ledger));
 }
 
 }  // namespace weir

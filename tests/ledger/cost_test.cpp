@@ -11,11 +11,12 @@
 #include "ledger/ledger.h"
 
 namespace {
-thread_local uint64_t allocations = 0;
+thread_local uint64_t allocations = 0, allocated_bytes = 0;
 }
 
 void* operator new(size_t bytes) {
   ++allocations;
+  allocated_bytes += bytes;
   if (void* p = std::malloc(bytes ? bytes : 1)) return p;
   throw std::bad_alloc();
 }
@@ -56,6 +57,16 @@ TEST(LedgerCost, NothingIsAllocatedAfterConstruction) {
   EXPECT_EQ(allocations, before);
   EXPECT_GT(ledger.rounds_dropped(), 0u) << "the rings were meant to wrap";
   EXPECT_GT(ledger.spans_dropped(), 0u);
+}
+
+TEST(LedgerCost, ThePlanKnowsWhatTheLedgerTakes) {
+  for (const bool trace : {false, true}) {
+    LedgerOptions options;
+    options.trace = trace;
+    const uint64_t before = allocated_bytes;
+    const Ledger ledger(options);
+    EXPECT_EQ(allocated_bytes - before + sizeof(Ledger), Ledger::bytes(options));
+  }
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)

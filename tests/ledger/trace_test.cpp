@@ -145,8 +145,7 @@ TEST(LedgerTrace, AFileThatCannotBeWrittenIsNamed) {
     write_trace(ledger, "/nonexistent/trace.json");
     ADD_FAILURE() << "written";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "/nonexistent/trace.json: cannot write the trace: No such file or directory");
+    EXPECT_EQ(std::string(error.what()).rfind("/nonexistent/trace.json: ", 0), 0u) << error.what();
     EXPECT_EQ(error.exit_code(), 1);
   }
 }

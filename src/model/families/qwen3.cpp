@@ -46,8 +46,6 @@ Qwen3::Qwen3(const gguf::Model& model) {
   if (c.ff < 1)
     throw input_error("{}: {}.feed_forward_length is {}: expected at least 1", model.path(), c.architecture,
                       c.ff);
-  const int64_t q = static_cast<int64_t>(c.heads) * c.head_dim,
-                kv = static_cast<int64_t>(c.kv_heads) * c.head_dim;
   experts_.resize(static_cast<size_t>(c.layers));
   need_ends(model);
   for (int i = 0; i < c.layers; ++i) {

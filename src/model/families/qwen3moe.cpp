@@ -45,8 +45,6 @@ Qwen3Moe::Qwen3Moe(const gguf::Model& model) {
   config_ = read_common_config(model);
   read_expert_config(model, config_);
   const auto& c = config_;
-  const int64_t q = static_cast<int64_t>(c.heads) * c.head_dim,
-                kv = static_cast<int64_t>(c.kv_heads) * c.head_dim;
   experts_.resize(static_cast<size_t>(c.layers));
   need_ends(model);
   for (int i = 0; i < c.layers; ++i) {

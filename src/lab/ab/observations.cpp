@@ -1,0 +1,292 @@
+#include "lab/ab/observations.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace weir::lab::ab {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* schema = "weir-ab-1";
+
+std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
+
+/// An object of the file, by the path to it: every getter says where it looked.
+class Object {
+ public:
+  Object(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json_.is_object()) throw input_error("{}: expected an object", where_);
+  }
+  Object object(const char* key) const { return {field(key), path(key)}; }
+  std::string text(const char* key) const {
+    const Json& f = field(key);
+    if (!f.is_string()) throw input_error("{}: expected a string", path(key));
+    return f.get<std::string>();
+  }
+  bool flag(const char* key) const {
+    const Json& f = field(key);
+    if (!f.is_boolean()) throw input_error("{}: expected true or false", path(key));
+    return f.get<bool>();
+  }
+  double number(const char* key) const {
+    const Json& f = field(key);
+    if (!f.is_number()) throw input_error("{}: expected a number", path(key));
+    return f.get<double>();
+  }
+  uint64_t u64(const char* key) const {
+    const Json& f = field(key);
+    if (!f.is_number_unsigned()) throw input_error("{}: expected a whole number, 0 or above", path(key));
+    return f.get<uint64_t>();
+  }
+  int integer(const char* key, int low, int high) const {
+    const Json& f = field(key);
+    if (!f.is_number_integer()) throw input_error("{}: expected a whole number", path(key));
+    const auto value = f.get<int64_t>();
+    if (value < low || value > high)
+      throw input_error("{}: {}: expected {} to {}", path(key), value, low, high);
+    return static_cast<int>(value);
+  }
+  uint64_t hash(const char* key) const {
+    const std::string digits = text(key);
+    if (digits.size() != 16 || digits.find_first_not_of("0123456789abcdef") != std::string::npos)
+      throw input_error("{}: {}: expected 16 hexadecimal digits", path(key), quote(digits));
+    return std::stoull(digits, nullptr, 16);
+  }
+  const Json& array(const char* key) const {
+    const Json& f = field(key);
+    if (!f.is_array()) throw input_error("{}: expected an array", path(key));
+    return f;
+  }
+  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  std::string path(const char* key) const { return fmt::format("{}: {}", where_, key); }
+
+ private:
+  const Json& field(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) throw input_error("{} is missing", path(key));
+    return *found;
+  }
+  const Json& json_;
+  std::string where_;
+};
+
+// --- the design
+
+Json prompts_json(const std::vector<PromptFacts>& prompts) {
+  Json list = Json::array();
+  for (const auto& p : prompts)
+    list.push_back({{"name", p.name}, {"hash", hex(p.hash)}, {"tokens", p.tokens}});
+  return list;
+}
+
+Json design_json(const Design& d) {
+  return {{"model", d.model},
+          {"fingerprint", hex(d.fingerprint)},
+          {"a", d.arms[0]},
+          {"b", d.arms[1]},
+          {"commands", d.commands},
+          {"metric", name(d.metric)},
+          {"higher_is_better", d.higher_is_better},
+          {"figure", d.figure},
+          {"cache", name(d.cache)},
+          {"allow_different_tokens", d.allow_different_tokens},
+          {"negative_control", d.negative_control},
+          {"pairs", d.pairs},
+          {"seed", d.seed},
+          {"predict", d.predict},
+          {"prompts", prompts_json(d.prompts)}};
+}
+
+Design read_design(const Object& o) {
+  Design d;
+  d.model = o.text("model");
+  d.fingerprint = o.hash("fingerprint");
+  d.arms = {o.text("a"), o.text("b")};
+  d.commands = o.flag("commands");
+  d.metric = parse_metric(o.text("metric"), o.path("metric"));
+  d.higher_is_better = o.flag("higher_is_better");
+  d.figure = o.text("figure");
+  d.cache = parse_cache_policy(o.text("cache"), o.path("cache"));
+  d.allow_different_tokens = o.flag("allow_different_tokens");
+  d.negative_control = o.text("negative_control");
+  d.pairs = o.integer("pairs", 2, 100'000);
+  if (d.pairs % 2 != 0) throw input_error("{}: {}: expected an even number", o.path("pairs"), d.pairs);
+  d.seed = o.u64("seed");
+  d.predict = o.integer("predict", 0, std::numeric_limits<int>::max());
+  const std::string where = o.path("prompts");
+  for (const auto& entry : o.array("prompts")) {
+    const Object p(entry, where);
+    d.prompts.push_back(
+        {p.text("name"), p.hash("hash"), p.integer("tokens", 0, std::numeric_limits<int>::max())});
+  }
+  if (d.prompts.empty()) throw input_error("{}: expected at least one", where);
+  return d;
+}
+
+// --- the setting
+
+Json arm_json(const ArmFacts& arm) {
+  return {{"description", arm.description}, {"slots", arm.slots}, {"plan_bytes", arm.plan_bytes}};
+}
+
+Json setting_json(const Setting& s) {
+  return {{"processor", s.processor},
+          {"processors", s.processors},
+          {"memory_bytes", s.memory_bytes},
+          {"system", s.system},
+          {"build", s.build},
+          {"model_bytes", s.model_bytes},
+          {"both_resident", s.both_resident},
+          {"same_slots", s.same_slots},
+          {"same_pages", s.same_pages},
+          {"a", arm_json(s.arms[0])},
+          {"b", arm_json(s.arms[1])},
+          {"roles", s.roles}};
+}
+
+ArmFacts read_arm(const Object& o) {
+  return {o.text("description"), o.integer("slots", 0, std::numeric_limits<int>::max()), o.u64("plan_bytes")};
+}
+
+Setting read_setting(const Object& o) {
+  Setting s;
+  s.processor = o.text("processor");
+  s.processors = o.integer("processors", 0, 1 << 20);
+  s.memory_bytes = o.u64("memory_bytes");
+  s.system = o.text("system");
+  s.build = o.text("build");
+  s.model_bytes = o.u64("model_bytes");
+  s.both_resident = o.flag("both_resident");
+  s.same_slots = o.flag("same_slots");
+  s.same_pages = o.flag("same_pages");
+  s.arms = {read_arm(o.object("a")), read_arm(o.object("b"))};
+  for (const auto& role : o.array("roles")) {
+    if (!role.is_string()) throw input_error("{}: expected strings", o.path("roles"));
+    s.roles.push_back(role.get<std::string>());
+  }
+  return s;
+}
+
+// --- the runs
+
+Json run_json(const Observation& o) {
+  Json json = {{"kind", name(o.run.kind)},
+               {"block", o.run.block},
+               {"pair", o.run.pair},
+               {"label", name(o.run.label)},
+               {"arm", name(o.run.arm)},
+               {"prompt", o.run.prompt},
+               {"started_s", o.started_s},
+               {"value", o.value},
+               {"metric_ns", o.metric_ns},
+               {"wall_ns", o.wall_ns},
+               {"unattributed_ns", o.unattributed_ns},
+               {"role_ns", o.role_ns},
+               {"tokens", o.tokens},
+               {"tokens_hash", hex(o.tokens_hash)},
+               {"hits", o.hits},
+               {"misses", o.misses},
+               {"bytes_read", o.bytes_read},
+               {"start_slots", o.start.slots},
+               {"start_filled", o.start.filled},
+               {"start_fingerprint", hex(o.start.fingerprint)}};
+  json["start_page_cache_bytes"] = o.start.page_cache_bytes ? Json(*o.start.page_cache_bytes) : Json(nullptr);
+  json["peak_bytes"] = o.peak_bytes;
+  return json;
+}
+
+PlannedRun read_planned(const Object& o, const Design& design) {
+  PlannedRun run;
+  run.kind = parse_run_kind(o.text("kind"), o.path("kind"));
+  run.block = o.integer("block", -1, 1'000'000);
+  run.pair = o.integer("pair", -1, 1'000'000);
+  run.label = parse_side(o.text("label"), o.path("label"));
+  run.arm = parse_side(o.text("arm"), o.path("arm"));
+  run.prompt = o.integer("prompt", 0, static_cast<int>(design.prompts.size()) - 1);
+  return run;
+}
+
+std::vector<uint64_t> read_roles(const Object& o, const Experiment& e, uint64_t metric_ns) {
+  std::vector<uint64_t> values;
+  uint64_t sum = 0;
+  for (const auto& ns : o.array("role_ns")) {
+    if (!ns.is_number_unsigned()) throw input_error("{}: expected whole numbers", o.path("role_ns"));
+    values.push_back(ns.get<uint64_t>());
+    sum += values.back();
+  }
+  if (values.size() != e.setting.roles.size())
+    throw input_error("{}: {} values: expected one for each of {} roles", o.path("role_ns"), values.size(),
+                      e.setting.roles.size());
+  if (!values.empty() && sum != metric_ns)
+    throw input_error("{}: they add up to {}: expected metric_ns, {}", o.path("role_ns"), sum, metric_ns);
+  return values;
+}
+
+Observation read_run(const Object& o, const Experiment& e) {
+  Observation r;
+  r.run = read_planned(o, e.design);
+  r.started_s = o.number("started_s");
+  r.value = o.number("value");
+  if (!std::isfinite(r.value) || r.value <= 0)
+    throw input_error("{}: {}: expected above 0", o.path("value"), r.value);
+  r.metric_ns = o.u64("metric_ns");
+  r.wall_ns = o.u64("wall_ns");
+  r.unattributed_ns = o.u64("unattributed_ns");
+  r.role_ns = read_roles(o, e, r.metric_ns);
+  r.tokens = o.integer("tokens", 0, std::numeric_limits<int>::max());
+  r.tokens_hash = o.hash("tokens_hash");
+  r.hits = o.u64("hits"), r.misses = o.u64("misses"), r.bytes_read = o.u64("bytes_read");
+  r.start.slots = o.u64("start_slots"), r.start.filled = o.u64("start_filled");
+  r.start.fingerprint = o.hash("start_fingerprint");
+  if (o.has("start_page_cache_bytes")) r.start.page_cache_bytes = o.u64("start_page_cache_bytes");
+  r.peak_bytes = o.u64("peak_bytes");
+  return r;
+}
+
+}  // namespace
+
+Json to_json(const Experiment& e) {
+  Json runs = Json::array();
+  for (const auto& o : e.observations) runs.push_back(run_json(o));
+  return {{"schema", schema},
+          {"design", design_json(e.design)},
+          {"setting", setting_json(e.setting)},
+          {"observations", std::move(runs)}};
+}
+
+Experiment from_json(const Json& json, const std::string& source) {
+  const Object top(json, source);
+  if (const auto found = top.text("schema"); found != schema)
+    throw input_error("{}: schema {}: expected {}", source, quote(found), schema);
+  Experiment e;
+  e.design = read_design(top.object("design"));
+  e.setting = read_setting(top.object("setting"));
+  int number = 0;
+  for (const auto& run : top.array("observations"))
+    e.observations.push_back(read_run({run, fmt::format("{}: observation {}", source, ++number)}, e));
+  return e;
+}
+
+void write_observations(const Experiment& experiment, const std::string& path) {
+  const auto text = to_json(experiment).dump(1, ' ', false, Json::error_handler_t::replace);
+  write_file_atomically(path, text + "\n");
+}
+
+Experiment read_observations(const std::string& path) {
+  const InputFile file = InputFile::open(path);
+  std::string text(file.size(), '\0');
+  file.pread_exact(text.data(), text.size(), 0);
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) throw input_error("{}: not JSON: expected the observations of weir ab", path);
+  return from_json(json, path);
+}
+
+}  // namespace weir::lab::ab

@@ -1,0 +1,173 @@
+// The observations file and the reports: nothing is lost on the way, and bad files are refused in one line.
+#include "lab/ab/report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "lab/ab/observations.h"
+#include "lab/ab/role_table.h"
+#include "lab/ab/synthetic.h"
+#include "support/temp_dir.h"
+
+namespace weir::lab::ab {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Experiment experiment(double effect = .02) {
+  Experiment e = synthetic_experiment(12, 4, {effect, .005, {}, 11});
+  e.observations.back().start.page_cache_bytes.reset();
+  return e;
+}
+
+TEST(AbObservations, FileGivesTheSameReportAndVerdict) {
+  const test::TempDir dir;
+  const Experiment e = experiment();
+  write_observations(e, dir.file("ab.json"));
+  const Experiment back = read_observations(dir.file("ab.json"));
+  EXPECT_EQ(report_text(back, judge(back)), report_text(e, judge(e)));
+  EXPECT_EQ(report_json(back, judge(back)).dump(), report_json(e, judge(e)).dump());
+  EXPECT_EQ(judge(back).outcome, Outcome::faster);
+}
+
+std::string error_of(const Json& json) {
+  try {
+    from_json(json, "x.json");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), 2);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(AbObservations, BadFieldsAreNamed) {
+  const Json good = to_json(experiment());
+  EXPECT_EQ(error_of(good), "accepted");
+  struct Case {
+    const char* pointer;
+    Json value;
+    const char* words;
+  };
+  const Case cases[] = {
+      {"/schema", "other", "schema"},
+      {"/design/pairs", "12", "x.json: design: pairs"},
+      {"/design/pairs", 7, "even"},
+      {"/design/pairs", -1, "expected 2 to"},
+      {"/design/prompts", Json::array(), "at least one"},
+      {"/design/metric", "speed", "expected decode, prefill, total, figure or command"},
+      {"/design/fingerprint", "xyz", "16 hexadecimal digits"},
+      {"/setting/same_slots", 1, "true or false"},
+      {"/setting/roles", {"attention", 3}, "strings"},
+      {"/observations", 3, "array"},
+      {"/observations/2", 3, "observation 3: expected an object"},
+      {"/observations/2/value", 0, "above 0"},
+      {"/observations/2/value", -1.5, "above 0"},
+      {"/observations/2/prompt", 1, "expected 0 to 0"},
+      {"/observations/2/arm", "C", "expected A or B"},
+      {"/observations/2/hits", -3, "0 or above"},
+      {"/observations/2/role_ns", {1u, 2u}, "one for each of 4 roles"},
+      {"/observations/2/role_ns", {1u, 2u, 3u, 4u}, "add up to 10"},
+  };
+  for (const auto& c : cases) {
+    Json bad = good;
+    bad[Json::json_pointer(c.pointer)] = c.value;
+    const std::string error = error_of(bad);
+    EXPECT_NE(error.find(c.words), std::string::npos) << c.pointer << ": " << error;
+    EXPECT_EQ(error.rfind("x.json", 0), 0u) << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
+TEST(AbObservations, EveryMissingFieldIsNamed) {
+  const Json good = to_json(experiment());
+  for (const char* section : {"design", "setting"})
+    for (const auto& [key, value] : good[section].items()) {
+      Json bad = good;
+      bad[section].erase(key);
+      EXPECT_NE(error_of(bad).find(key + " is missing"), std::string::npos) << key;
+    }
+  for (const auto& [key, value] : good["observations"][0].items()) {
+    if (key == "start_page_cache_bytes") continue;
+    Json bad = good;
+    bad["observations"][0].erase(key);
+    EXPECT_NE(error_of(bad).find(key + " is missing"), std::string::npos) << key;
+  }
+}
+
+TEST(AbObservations, NotJsonIsRefused) {
+  const test::TempDir dir;
+  for (const char* text : {"", "{", "[1, 2]", "3"}) {
+    test::write_file(dir.file("bad.json"), text);
+    EXPECT_THROW(read_observations(dir.file("bad.json")), Error) << text;
+  }
+  EXPECT_THROW(read_observations(dir.file("none.json")), Error);
+}
+
+TEST(AbRoles, DifferencesAddUpToTheWholesExactly) {
+  const Experiment e = experiment();
+  const auto pairs = complete_pairs(e, RunKind::pair);
+  const RoleTable table = role_table(e, pairs);
+  ASSERT_EQ(table.rows.size(), 4u);
+  int64_t sum = 0;
+  uint64_t a = 0;
+  for (const auto& row : table.rows) sum += row.difference_ns, a += row.a_ns;
+  EXPECT_EQ(sum, table.whole.difference_ns);
+  EXPECT_EQ(a, table.whole.a_ns);
+  EXPECT_LT(sum, 0) << "B is faster";
+  ASSERT_TRUE(table.rows[0].interval);
+  EXPECT_LT(table.rows[0].interval->high, 0);
+}
+
+TEST(AbReport, ARefundShows) {
+  Experiment e = experiment(.06);
+  for (auto& o : e.observations)
+    if (o.run.arm == Side::b) o.role_ns[1] += 4'000'000, o.role_ns[0] -= 4'000'000;  // it waits instead
+  const std::string text = report_text(e, judge(e));
+  EXPECT_NE(text.find("against the whole: expert_wait"), std::string::npos) << text;
+}
+
+TEST(AbReport, SaysWhatWasFoundAndShowsEveryRun) {
+  const Experiment e = experiment();
+  const std::string text = report_text(e, judge(e));
+  for (const char* words :
+       {"verdict: B is faster", "times A's decode speed", "96.1 % interval", "12 pairs: B won 12",
+        "order, seed 4", "null pairs", "roles, ms a run", "0123456789abcdef", "peak memory"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+  const Json json = report_json(e, judge(e));
+  EXPECT_EQ(json["verdict"], "faster");
+  EXPECT_EQ(json["experiment"]["observations"].size(), 40u);
+  EXPECT_GT(json["estimate"]["ratio"], 1.01);
+  EXPECT_EQ(json["exit_code"], 0);
+}
+
+TEST(AbReport, ARefusalHasReasonsAndRunsButNoRatio) {
+  Experiment e = experiment();
+  e.design.seed = 5;
+  const std::string text = report_text(e, judge(e));
+  EXPECT_EQ(text.find("times A's"), std::string::npos) << text;
+  EXPECT_EQ(text.find("roles, ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("verdict: REFUSED"), std::string::npos);
+  EXPECT_NE(text.find("is not the one that seed 5 gives"), std::string::npos);
+  EXPECT_NE(text.find("0123456789abcdef"), std::string::npos) << "raw observations stay";
+  const Json json = report_json(e, judge(e));
+  EXPECT_TRUE(json["estimate"].is_null());
+  EXPECT_TRUE(json["roles"].is_null());
+}
+
+TEST(AbReport, NothingResolvedNamesTheSmallestEffect) {
+  const Experiment e = experiment(0);
+  const std::string text = report_text(e, judge(e));
+  EXPECT_NE(text.find("no difference resolved"), std::string::npos);
+  EXPECT_NE(text.find("or more would have been"), std::string::npos);
+}
+
+TEST(AbReport, SaysThatTokensWereAllowedToDiffer) {
+  Experiment e = experiment();
+  e.design.allow_different_tokens = true;
+  EXPECT_NE(report_text(e, judge(e)).find("tokens were allowed to differ"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weir::lab::ab
