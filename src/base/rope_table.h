@@ -33,12 +33,4 @@ inline void fill_rope_table(const RopeTableSpec& spec, int first, int positions,
   }
 }
 
-/// The whole table of a context: positions 0 .. positions - 1; `factors` [n_rot / 2] or null.
-inline void fill_rope_table(int positions, int n_rot, double base, const float* factors, float* cos,
-                            float* sin) {
-  RopeTableSpec spec{n_rot, base, {}};
-  if (factors) spec.factors = {factors, static_cast<size_t>(n_rot / 2)};
-  fill_rope_table(spec, 0, positions, cos, sin);
-}
-
 }  // namespace weir
