@@ -2,7 +2,7 @@
 // explicit fma alone, so that the host, its vector forms (device/cpu/arithmetic_avx2.h) and a GPU give the
 // same bits. Compiled for several instruction sets: everything here is internal to its translation unit and
 // always inlined, so that the linker can never take a vector unit's copy for a plain one. Bounds are measured
-// over all 2^32 floats by tests/base/arithmetic_test.cpp. NaN gives NaN (its payload is unspecified).
+// densely by tests/base/arithmetic_test.cpp. NaN gives NaN (its payload is unspecified).
 #pragma once
 
 #include <bit>

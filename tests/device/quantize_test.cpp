@@ -78,11 +78,12 @@ TEST_P(Quantize, DividesByTheScaleRatherThanMultiplyingByItsReciprocal) {
       const auto k = static_cast<float>(random_u64(seed, i) % 120);
       x[i] = (k + 0.5f) * d;
     }
-    const Quantised r = quantise(*instruction_sets().back(), block(), x, block());
-    for (size_t i = 0; i < x.size(); ++i) {
-      ASSERT_EQ(r.q[i], std::lrintf(x[i] / d)) << seed << " " << i;
-      differing += std::lrintf(x[i] / d) != std::lrintf(x[i] * reciprocal);
+    for (const MatmulKernels* kernels : instruction_sets()) {
+      const Quantised r = quantise(*kernels, block(), x, block());
+      for (size_t i = 0; i < x.size(); ++i)
+        ASSERT_EQ(r.q[i], std::lrintf(x[i] / d)) << kernels->isa << " " << i;
     }
+    for (float v : x) differing += std::lrintf(v / d) != std::lrintf(v * reciprocal);
   }
   EXPECT_GT(differing, 0);
 }

@@ -76,6 +76,15 @@ inline void prepare(const MatmulTask& t, int first, int count, int64_t begin, in
   }
 }
 
+/// The same blocks of the next eight rows, into the second cache: eight interleaved streams defeat the
+/// processor's own prefetching. Beyond the last row this touches nothing and cannot fault.
+template <typename K, int W>
+inline void prefetch_next_group(const uint8_t* const (&w)[W], uint64_t row_bytes) {
+  for (int k = 0; k < W; ++k)
+    for (int at = 0; at < K::Codec::block_bytes; at += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(w[k] + kLanes * row_bytes + at), _MM_HINT_T1);
+}
+
 /// `rows` (<= 8) weight rows from o times `count` (<= X) activation rows from `first`.
 template <typename K, int X>
 [[gnu::noinline]] void tile(const MatmulTask& t, int64_t o, int rows, int first, int count) {
@@ -96,6 +105,7 @@ template <typename K, int X>
       }
       __m256 acc = _mm256_setzero_ps();
       for (int b = 0; b < blocks; ++b) {
+        if (first == 0) prefetch_next_group<K, W>(w, t.row_bytes);
         acc = K::template block<X>(w, s, b, acc);
         for (int k = 0; k < W; ++k) w[k] += K::Codec::block_bytes;
       }
