@@ -83,11 +83,11 @@ class Engine {
   void load_rope_table();
 
   EngineOptions options_;
+  std::unique_ptr<Ledger> ledger_;
+  std::unique_ptr<Device> device_;  // before every owner of a Buffer: destroyed after them
   gguf::Model model_;
   std::unique_ptr<Family> family_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Ledger> ledger_;
   ExpertStore store_;
   std::unique_ptr<ExpertReader> reader_;
   Budget budget_;

@@ -11,6 +11,8 @@
 #include "engine/engine.h"
 #include "reference/reference_model.h"
 #include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
 
 namespace weir {
 namespace {
@@ -145,19 +147,21 @@ void check(const Case& c) {
   }
 }
 
-TEST(GoldenSlow, PocketLogits) { check({"pocket", testing::pocket_model(), 0.05, 0.05, 8}); }
+TEST(GoldenSlow, PocketLogits) { check({"pocket", testing::pocket_model(), 0.05, 0.05, 48}); }
 TEST(GoldenSlow, DrafterLogits) { check({"drafter", testing::drafter_model(), 0.05, 0.05, 48}); }
 TEST(GoldenSlow, TinyQ4KLogits) {
   check({"tiny-q4k", make_tiny("tiny-q4k", "--layers 2 --skew 1.2"), 0.05, 0.05, 8});
 }
 TEST(GoldenSlow, TinyQ8Logits) {
-  check({"tiny-q8", make_tiny("tiny-q8", "--layers 2 --quant Q8_0 --seed 2"), 0.05, 0.05, 8});
+  check({"tiny-q8", make_tiny("tiny-q8", "--layers 2 --quant Q8_0 --seed 2"), 0.12, 0.05, 48});
 }
 
 void check_greedy(const std::string& model, const std::string& golden) {
   Engine engine = open(model);
   engine.load();
-  for (const auto& item : load_json(golden).at("cases")) {
+  const Json file = load_json(golden);
+  ASSERT_GE(file.at("cases").size(), 4u);
+  for (const auto& item : file.at("cases")) {
     Request r;
     r.prompt = item.at("prompt_ids").get<std::vector<Token>>();
     EXPECT_EQ(engine.tokenizer().encode(item.at("prompt").get<std::string>(), {}), r.prompt);
@@ -170,6 +174,77 @@ void check_greedy(const std::string& model, const std::string& golden) {
 TEST(GoldenSlow, PocketGreedyTextIsLlamaCpps) { check_greedy(testing::pocket_model(), "pocket.greedy.json"); }
 TEST(GoldenSlow, DrafterGreedyTextIsLlamaCpps) {
   check_greedy(testing::drafter_model(), "drafter.greedy.json");
+}
+
+/// Expert choices against llama.cpp's, wherever its margin is clear of the rounding of int8 activations.
+void check_routing(const std::string& name, const std::string& model) {
+  constexpr double clear_margin = 0.1;
+  const Json golden = load_json(name + ".routing.json");
+  auto tokens = load_json(name + ".tokens.json").at("tokens").get<std::vector<Token>>();
+  tokens.resize(golden.at("layers")[0].at("positions").get<size_t>());
+  test::TempDir directory;
+  EngineOptions o;
+  o.model = model;
+  o.context = 256;
+  o.route_trace = directory.file("trace");
+  Engine engine(o);
+  engine.load();
+  Request r;
+  r.prompt = tokens;
+  r.max_tokens = 0;
+  engine.run(r);
+  engine.close_trace();
+  const RouteTrace trace = RouteTrace::read(o.route_trace);
+  ASSERT_EQ(trace.records.size(), golden.at("layers").size()) << "one prefill round: one record a layer";
+  int checked = 0, equal = 0;
+  for (size_t layer = 0; layer < trace.records.size(); ++layer) {
+    const auto& experts = golden.at("layers")[layer].at("experts");
+    const auto k = static_cast<size_t>(trace.header.top_k);
+    for (size_t p = 0; p < tokens.size(); ++p) {
+      if (golden.at("layers")[layer].at("margins")[p].get<double>() < clear_margin) continue;
+      const auto ids = trace.records[layer].ids.begin() + static_cast<std::ptrdiff_t>(p * k);
+      ++checked;
+      equal += experts[p].get<std::vector<uint16_t>>() ==
+               std::vector<uint16_t>(ids, ids + static_cast<std::ptrdiff_t>(k));
+    }
+  }
+  std::printf("%s: %d of %d expert choices with a margin of %.2f equal llama.cpp's\n", name.c_str(), equal,
+              checked, clear_margin);
+  EXPECT_GT(checked, 20);
+  // A choice that rounding decides the other way in one layer shifts later ones: a few may differ.
+  EXPECT_GE(equal, checked - checked / 50);
+}
+
+TEST(GoldenSlow, PocketRouting) { check_routing("pocket", testing::pocket_model()); }
+TEST(GoldenSlow, TinyQ4KRouting) {
+  check_routing("tiny-q4k", make_tiny("tiny-q4k", "--layers 2 --skew 1.2"));
+}
+TEST(GoldenSlow, TinyQ8Routing) {
+  check_routing("tiny-q8", make_tiny("tiny-q8", "--layers 2 --quant Q8_0 --seed 2"));
+}
+
+// 40 windows: llama.cpp differs from itself by 0.1 % there, by 0.27 % over the first 8.
+TEST(GoldenSlow, PocketPerplexityIsWithinHalfAPercentOfLlamaCpps) {
+  test::ProcessOptions command;
+  command.command = {testing::weir_binary(),
+                     "perplexity",
+                     "-m",
+                     testing::pocket_model(),
+                     "-f",
+                     testing::source_path("models/corpus-heldout.txt"),
+                     "-c",
+                     "512",
+                     "--chunks",
+                     "40",
+                     "--json"};
+  command.timeout_seconds = 600;
+  const auto process = test::run_process(command);
+  ASSERT_EQ(process.exit_code, 0) << process.err;
+  const Json ours = Json::parse(process.out);
+  const double theirs = load_json("pocket.perplexity.json").at("runs")[0].at("running")[39].get<double>();
+  std::printf("pocket: perplexity %.4f over 40 windows, llama.cpp %.4f\n",
+              ours.at("perplexity").get<double>(), theirs);
+  EXPECT_NEAR(ours.at("perplexity").get<double>() / theirs, 1.0, 0.005);
 }
 
 }  // namespace

@@ -113,6 +113,7 @@ TEST(GgufReader, ArraysAndPerLayerIntegers) {
   writer.set("heads", std::vector<int32_t>{4, 2});
   writer.set("scale", std::vector<float>{1.0f});
   writer.set("same", uint32_t{8});
+  writer.set_value("wide", {value_array, Array{value_u64, {-1}, {}, {}}});
   const Model model = parse(writer);
   ASSERT_NE(model.array("heads"), nullptr);
   EXPECT_EQ(model.array("heads")->integers, (std::vector<int64_t>{4, 2}));
@@ -125,6 +126,7 @@ TEST(GgufReader, ArraysAndPerLayerIntegers) {
               AllOf(HasSubstr("2 elements"), HasSubstr("layer 2")));
   EXPECT_THAT(error_of([&] { model.integer_for_layer("heads", -1); }), HasSubstr("layer -1"));
   EXPECT_THAT(error_of([&] { model.integer_for_layer("scale", 0); }), HasSubstr("an array of 1 f32"));
+  EXPECT_THAT(error_of([&] { model.integer_for_layer("wide", 0); }), HasSubstr("18446744073709551615"));
   EXPECT_THAT(error_of([&] { model.integer("heads"); }), HasSubstr("an array of 2 i32"));
 }
 
@@ -162,6 +164,15 @@ TEST(GgufReader, ReadsThePocketModel) {
   EXPECT_EQ(model.array("tokenizer.ggml.tokens")->strings.size(), 8192u);
   EXPECT_EQ(model.array("tokenizer.ggml.tokens")->strings[8191], "<|im_end|>");
   EXPECT_EQ(model.tensor("blk.0.ffn_gate_exps.weight").dims, (std::array<int64_t, 4>{256, 128, 32, 1}));
+}
+
+TEST(GgufReader, FingerprintSeesTheSizeOfTheFile) {
+  Writer writer;
+  writer.add_tensor("a", Type::F32, {2}, std::vector<uint8_t>(8));
+  std::vector<uint8_t> bytes = writer.bytes();
+  const uint64_t before = Model::parse(bytes, "x").fingerprint();
+  bytes.resize(bytes.size() + 32);
+  EXPECT_NE(Model::parse(bytes, "x").fingerprint(), before);
 }
 
 class GgufReaderFile : public FolderTest {};

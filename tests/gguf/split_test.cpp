@@ -136,6 +136,9 @@ TEST_F(GgufSplit, SplitNumbersOutOfRange) {
     return ByteBuilder().header(0, 2).key("split.no", 5).u32(no).key("split.count", 5).u32(count);
   };
   EXPECT_THAT(parse_error(file(3, 3)), HasSubstr("'split.no' is 3, expected 0 to 2"));
+  const ByteBuilder negative =
+      ByteBuilder().header(0, 2).key("split.no", 5).u32(~uint64_t{0}).key("split.count", 5).u32(3);
+  EXPECT_THAT(parse_error(negative), HasSubstr("'split.no' is -1, expected 0 to 2"));
   EXPECT_THAT(parse_error(file(0, 70000)), HasSubstr("'split.count' is 70000"));
   EXPECT_THAT(parse_error(file(0, ~uint64_t{0})), HasSubstr("'split.count' is -1"));
   EXPECT_EQ(parse_error(file(0, 1)), "");

@@ -14,14 +14,19 @@ namespace {
 thread_local uint64_t allocations = 0, allocated_bytes = 0;
 }
 
-void* operator new(size_t bytes) {
+// The form that does not throw too: a sanitizer's own would not match the delete below. Not inlined: g++
+// would take new and free for a mismatched pair.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   ++allocations;
   allocated_bytes += bytes;
-  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
+  return std::malloc(bytes ? bytes : 1);
+}
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (void* p = operator new(bytes, std::nothrow)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace weir {
 namespace {
