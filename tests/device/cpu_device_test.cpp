@@ -100,9 +100,21 @@ TEST(CpuDevice, ScratchRegionsDoNotOverlap) {
                            l.logits,   l.attend,  l.gate,     l.up,       l.q_ff,
                            l.scale_ff, l.sums_ff, l.pair_row, l.row_list, l.row_seen};
   const size_t rows = 512, in = 4096, pairs = 1024, ff = 768;
-  const size_t bytes[] = {rows * in,      rows * in / 8,       rows * in,      rows * in / 64, rows * in / 16,
-                          rows * 128 * 4, 2 * (256 + 256) * 4, pairs * ff * 4, pairs * ff * 4, pairs * ff,
-                          pairs * ff / 8, pairs * ff / 16,     pairs * 4,      rows * 4,       rows};
+  const size_t bytes[] = {rows * in,
+                          rows * in / 8,
+                          rows * in,
+                          rows * in / 64,
+                          rows * in / 16,
+                          rows * 128 * 4,
+                          2 * (256 + 128 + 64) * 4,
+                          pairs * ff * 4,
+                          pairs * ff * 4,
+                          pairs * ff,
+                          pairs * ff / 8,
+                          pairs * ff / 16,
+                          pairs * 4,
+                          rows * 4,
+                          rows};
   for (size_t i = 0; i < std::size(begins); ++i) {
     EXPECT_EQ(begins[i] % 64, 0u) << i;
     EXPECT_LE(begins[i] + bytes[i], i + 1 < std::size(begins) ? begins[i + 1] : l.bytes) << i;

@@ -161,40 +161,49 @@ TEST_F(FloatKernelsAvx2, HalfConversionEqualsScalar) {
   }
 }
 
+/// Two heads of `head_dim` over random keys and values at positions [first, last].
+struct HeadsCase {
+  int head_dim;
+  int64_t first, last;
+  Floats q, keys, values, sinks = {0.5f, -0.5f};
+  bool with_sinks = false;
+
+  HeadsCase(int dim, int64_t begin, int64_t end) : head_dim(dim), first(begin), last(end) {
+    const auto d = static_cast<size_t>(dim), n = static_cast<size_t>(end + 1);
+    q = random_floats(2 * d, 11), keys = random_floats(n * d, 12), values = random_floats(n * d, 13);
+  }
+  Floats run(const FloatKernels& kernels) const {
+    const auto k = halves(keys), v = halves(values);
+    Floats out(q.size()), scratch(static_cast<size_t>(attend_scratch_floats(2, head_dim)));
+    AttendTask task;
+    task.q = q.data(), task.k = k.data(), task.v = v.data(), task.stride = head_dim;
+    task.first = first, task.last = last, task.heads = 2, task.head_dim = head_dim, task.scale = 0.25f;
+    task.sinks = with_sinks ? sinks.data() : nullptr;
+    task.out = out.data(), task.scratch = scratch.data();
+    kernels.attend_heads(task);
+    return out;
+  }
+};
+
 TEST_F(FloatKernelsAvx2, AttentionEqualsScalar) {
   for (int head_dim : {8, 20, 32, 64, 72, 80, 96, 128, 256, 576})
-    for (int64_t positions : {1, 2, 7, 8, 9, 255, 256, 257, 520}) {
-      const auto d = static_cast<size_t>(head_dim), n = static_cast<size_t>(positions);
-      const Floats q = random_floats(d, 11);
-      const auto k = halves(random_floats(n * d, 12)), v = halves(random_floats(n * d, 13));
-      for (int64_t first : {int64_t{0}, positions / 2})
-        for (const float sink : {nan, 0.5f}) {
-          Floats got(d), expected(d), scratch(attend_chunk + 2 * d);
-          const auto attend = [&](const FloatKernels& kernels, float* out) {
-            kernels.attend_head(q.data(), k.data(), v.data(), head_dim, first, positions - 1, head_dim, 0.25f,
-                                std::isnan(sink) ? nullptr : &sink, out, scratch.data());
-          };
-          attend(fast(), got.data()), attend(plain(), expected.data());
-          expect_same(got, expected, std::to_string(head_dim) + " x " + std::to_string(positions));
-        }
-    }
+    for (int64_t last : {0, 1, 6, 7, 8, 254, 255, 256, 519})
+      for (const bool half : {false, true}) {
+        HeadsCase c(head_dim, half ? last / 2 : 0, last);
+        c.with_sinks = half;
+        expect_same(c.run(fast()), c.run(plain()), std::to_string(head_dim) + " x " + std::to_string(last));
+      }
 }
 
 TEST_F(FloatKernelsAvx2, AttentionOverBadScoresEqualsScalar) {
   for (const float bad : {nan, inf, -inf})
-    for (int64_t at : {0, 3, 200, 299}) {
-      const size_t d = 32, n = 300;
-      Floats q(d, 1.0f), keys = random_floats(n * d, 14);
-      for (size_t i = 0; i < d; ++i) keys[static_cast<size_t>(at) * d + i] = bad;
-      const auto k = halves(keys), v = halves(random_floats(n * d, 15));
-      Floats got(d), expected(d), scratch(attend_chunk + 2 * d);
-      fast().attend_head(q.data(), k.data(), v.data(), 32, 0, 299, 32, 1.0f, nullptr, got.data(),
-                         scratch.data());
-      plain().attend_head(q.data(), k.data(), v.data(), 32, 0, 299, 32, 1.0f, nullptr, expected.data(),
-                          scratch.data());
-      expect_same(got, expected, std::to_string(bad));
-      EXPECT_EQ(std::isnan(expected[0]), bad != -inf)
-          << bad << ": one key of -inf has weight 0, others spread";
+    for (size_t at : {0, 3, 200, 299}) {
+      HeadsCase c(32, 0, 299);
+      std::fill(c.q.begin(), c.q.end(), 1.0f);
+      std::fill_n(c.keys.begin() + static_cast<long>(at) * 32, 32, bad);
+      const Floats got = c.run(fast());
+      expect_same(got, c.run(plain()), std::to_string(bad));
+      EXPECT_EQ(std::isnan(got[0]), bad != -inf) << bad << ": a key of -inf has weight 0, others spread";
     }
 }
 

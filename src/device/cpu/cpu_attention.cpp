@@ -70,14 +70,20 @@ void CpuDevice::attend(const AttendArgs& args) {
   each_member([&](int member) {
     auto* own = scratch<float>(layout_.attend + layout_.attend_stride * static_cast<size_t>(member));
     for_share(args.rows.count, part_of, member, team_.size(), [&](int64_t row, int64_t begin, int64_t end) {
-      const int64_t position = args.rows.position[row];
-      const int64_t lane = args.rows.lane[row] * args.kv.lane_stride;
-      for (int64_t head = begin; head < end; ++head) {
-        const int64_t kv = lane + head / queries_per_kv * head_dim;
+      AttendTask task;
+      task.stride = args.kv.row_stride;
+      task.last = args.rows.position[row];
+      task.first = first_seen(task.last, args.window);
+      task.head_dim = head_dim, task.scale = args.scale, task.scratch = own;
+      for (int64_t head = begin; head < end; head += task.heads) {
+        const int64_t kv_head = head / queries_per_kv;
+        const int64_t kv = args.rows.lane[row] * args.kv.lane_stride + kv_head * head_dim;
         const int64_t at = (row * heads + head) * head_dim;
-        float_.attend_head(args.q + at, args.kv.k + kv, args.kv.v + kv, args.kv.row_stride,
-                           first_seen(position, args.window), position, head_dim, args.scale,
-                           args.sinks ? args.sinks + head : nullptr, args.out + at, own);
+        task.heads = static_cast<int>(std::min((kv_head + 1) * queries_per_kv, end) - head);
+        task.q = args.q + at, task.out = args.out + at;
+        task.k = args.kv.k + kv, task.v = args.kv.v + kv;
+        task.sinks = args.sinks ? args.sinks + head : nullptr;
+        float_.attend_heads(task);
       }
     });
   });

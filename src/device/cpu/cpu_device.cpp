@@ -42,7 +42,7 @@ ScratchLayout plan_scratch(const ScratchNeeds& needs, int threads) {
   layout.sums256 = take(rows * in / 32 * sizeof(int16_t));
   layout.logits = take(rows * static_cast<size_t>(needs.experts) * sizeof(float));
   layout.attend_stride =
-      round_up((attend_chunk + 2 * static_cast<size_t>(needs.head_dim)) * sizeof(float), 64);
+      round_up(static_cast<size_t>(attend_scratch_floats(needs.heads, needs.head_dim)) * sizeof(float), 64);
   layout.attend = take(layout.attend_stride * static_cast<size_t>(threads));
   layout.gate = take(pairs * ff * sizeof(float));
   layout.up = take(pairs * ff * sizeof(float));

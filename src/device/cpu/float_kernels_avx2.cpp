@@ -167,40 +167,51 @@ WEIR_AVX2 float weighted_head(const float* p, const uint16_t* v, int64_t stride,
   return sum;
 }
 
-void attend_head(const float* q, const uint16_t* k, const uint16_t* v, int64_t stride, int64_t first,
-                 int64_t last, int head_dim, float scale, const float* sink, float* out, float* scratch) {
-  float* p = scratch;
-  float* o = scratch + attend_chunk;
-  float max = 0, sum = 0;
-  for (int64_t begin = first; begin <= last; begin = (begin / attend_chunk + 1) * attend_chunk) {
+/// One chunk of one head onto what is there of the chunks before.
+WEIR_AVX2 void attend_part(const AttendTask& t, int64_t begin, int64_t count, const float* q, float* out,
+                           float& max, float& sum) {
+  float* p = t.scratch;
+  float* o = p + attend_chunk;
+  scores(q, t.k + begin * t.stride, t.stride, count, t.head_dim, t.scale, p);
+  const float m = maximum(p, count);
+  exponentials(p, m, p, count);
+  const bool is_first = begin == t.first;
+  const float l = weighted_head(p, t.v + begin * t.stride, t.stride, count, t.head_dim, is_first ? out : o);
+  if (is_first) {
+    max = m, sum = l;
+    return;
+  }
+  const float joint = m > max ? m : max;
+  const float a = exp_f32(max - joint), b = exp_f32(m - joint);
+  sum = std::fma(sum, a, l * b);
+  const __m256 a8 = _mm256_set1_ps(a), b8 = _mm256_set1_ps(b);
+  int d = 0;
+  for (; d + 8 <= t.head_dim; d += 8)
+    _mm256_storeu_ps(out + d, _mm256_fmadd_ps(load8(out + d), a8, _mm256_mul_ps(load8(o + d), b8)));
+  for (; d < t.head_dim; ++d) out[d] = std::fma(out[d], a, o[d] * b);
+  max = joint;
+}
+
+void attend_heads(const AttendTask& t) {
+  float* max = t.scratch + attend_chunk + t.head_dim;
+  float* sum = max + t.heads;
+  for (int64_t begin = t.first; begin <= t.last; begin = (begin / attend_chunk + 1) * attend_chunk) {
     const int64_t chunk_end = (begin / attend_chunk + 1) * attend_chunk;
-    const int64_t count = (chunk_end <= last ? chunk_end : last + 1) - begin;
-    scores(q, k + begin * stride, stride, count, head_dim, scale, p);
-    const float m = maximum(p, count);
-    exponentials(p, m, p, count);
-    const float l = weighted_head(p, v + begin * stride, stride, count, head_dim, begin == first ? out : o);
-    if (begin == first) {
-      max = m, sum = l;
-      continue;
+    const int64_t count = (chunk_end <= t.last ? chunk_end : t.last + 1) - begin;
+    for (int h = 0; h < t.heads; ++h)
+      attend_part(t, begin, count, t.q + h * t.head_dim, t.out + h * t.head_dim, max[h], sum[h]);
+  }
+  for (int h = 0; h < t.heads; ++h) {
+    float a = 1;
+    if (t.sinks) {
+      const float joint = t.sinks[h] > max[h] ? t.sinks[h] : max[h];
+      a = exp_f32(max[h] - joint);
+      sum[h] = std::fma(sum[h], a, exp_f32(t.sinks[h] - joint));
     }
-    const float joint = m > max ? m : max;
-    const float a = exp_f32(max - joint), b = exp_f32(m - joint);
-    sum = std::fma(sum, a, l * b);
-    const __m256 a8 = _mm256_set1_ps(a), b8 = _mm256_set1_ps(b);
-    int d = 0;
-    for (; d + 8 <= head_dim; d += 8)
-      _mm256_storeu_ps(out + d, _mm256_fmadd_ps(load8(out + d), a8, _mm256_mul_ps(load8(o + d), b8)));
-    for (; d < head_dim; ++d) out[d] = std::fma(out[d], a, o[d] * b);
-    max = joint;
+    const float inv = 1.0f / sum[h];
+    float* out = t.out + h * t.head_dim;
+    for (int d = 0; d < t.head_dim; ++d) out[d] = (out[d] * a) * inv;
   }
-  float a = 1;
-  if (sink) {
-    const float joint = *sink > max ? *sink : max;
-    a = exp_f32(max - joint);
-    sum = std::fma(sum, a, exp_f32(*sink - joint));
-  }
-  const float inv = 1.0f / sum;
-  for (int d = 0; d < head_dim; ++d) out[d] = (out[d] * a) * inv;
 }
 
 void to_f16(const float* x, uint16_t* y, int64_t n) {
@@ -286,8 +297,8 @@ void rope_normal(float* x, const float* cos, const float* sin, int n_rot) {
 }  // namespace
 
 const FloatKernels& avx2_float_kernels() {
-  static const FloatKernels kernels = {"avx2", dot,  rms_norm, dot_f16,   attend_head, to_f16,     swiglu,
-                                       add,    axpy, apply,    exp_minus, rope_neox,   rope_normal};
+  static const FloatKernels kernels = {"avx2", dot,  rms_norm, dot_f16,   attend_heads, to_f16,     swiglu,
+                                       add,    axpy, apply,    exp_minus, rope_neox,    rope_normal};
   return kernels;
 }
 

@@ -46,45 +46,55 @@ void rms_norm(const float* x, const float* weight, float* y, int64_t n, float ep
   }
 }
 
-void attend_head(const float* q, const uint16_t* k, const uint16_t* v, int64_t stride, int64_t first,
-                 int64_t last, int head_dim, float scale, const float* sink, float* out, float* scratch) {
-  float* p = scratch;
-  float* o = scratch + attend_chunk;
-  float max = 0, sum = 0;
-  for (int64_t begin = first; begin <= last; begin = (begin / attend_chunk + 1) * attend_chunk) {
+/// One chunk of one head onto what is there of the chunks before: M, L and O of docs/arithmetic.md.
+void attend_part(const AttendTask& t, int64_t begin, int64_t end, const float* q, float* out, float& max,
+                 float& sum) {
+  float* p = t.scratch;
+  float* o = p + attend_chunk;
+  float m = -std::numeric_limits<float>::infinity(), l = 0;
+  for (int64_t j = begin; j < end; ++j) {
+    const float s = dot_f16(q, t.k + j * t.stride, t.head_dim) * t.scale;
+    p[j - begin] = s;
+    m = s > m ? s : m;
+  }
+  for (int d = 0; d < t.head_dim; ++d) o[d] = 0;
+  for (int64_t j = begin; j < end; ++j) {
+    const float w = exp_f32(p[j - begin] - m);
+    l += w;
+    for (int d = 0; d < t.head_dim; ++d) o[d] = std::fma(w, f16_to_f32(t.v[j * t.stride + d]), o[d]);
+  }
+  if (begin == t.first) {
+    max = m, sum = l;
+    for (int d = 0; d < t.head_dim; ++d) out[d] = o[d];
+    return;
+  }
+  const float joint = m > max ? m : max;
+  const float a = exp_f32(max - joint), b = exp_f32(m - joint);
+  sum = std::fma(sum, a, l * b);
+  for (int d = 0; d < t.head_dim; ++d) out[d] = std::fma(out[d], a, o[d] * b);
+  max = joint;
+}
+
+void attend_heads(const AttendTask& t) {
+  float* max = t.scratch + attend_chunk + t.head_dim;
+  float* sum = max + t.heads;
+  for (int64_t begin = t.first; begin <= t.last; begin = (begin / attend_chunk + 1) * attend_chunk) {
     const int64_t chunk_end = (begin / attend_chunk + 1) * attend_chunk;
-    const int64_t end = chunk_end <= last ? chunk_end : last + 1;
-    float m = -std::numeric_limits<float>::infinity(), l = 0;
-    for (int64_t j = begin; j < end; ++j) {
-      const float s = dot_f16(q, k + j * stride, head_dim) * scale;
-      p[j - begin] = s;
-      m = s > m ? s : m;
-    }
-    for (int d = 0; d < head_dim; ++d) o[d] = 0;
-    for (int64_t j = begin; j < end; ++j) {
-      const float w = exp_f32(p[j - begin] - m);
-      l += w;
-      for (int d = 0; d < head_dim; ++d) o[d] = std::fma(w, f16_to_f32(v[j * stride + d]), o[d]);
-    }
-    if (begin == first) {
-      max = m, sum = l;
-      for (int d = 0; d < head_dim; ++d) out[d] = o[d];
-      continue;
-    }
-    const float joint = m > max ? m : max;
-    const float a = exp_f32(max - joint), b = exp_f32(m - joint);
-    sum = std::fma(sum, a, l * b);
-    for (int d = 0; d < head_dim; ++d) out[d] = std::fma(out[d], a, o[d] * b);
-    max = joint;
+    const int64_t end = chunk_end <= t.last ? chunk_end : t.last + 1;
+    for (int h = 0; h < t.heads; ++h)
+      attend_part(t, begin, end, t.q + h * t.head_dim, t.out + h * t.head_dim, max[h], sum[h]);
   }
-  float a = 1;
-  if (sink) {
-    const float joint = *sink > max ? *sink : max;
-    a = exp_f32(max - joint);
-    sum = std::fma(sum, a, exp_f32(*sink - joint));
+  for (int h = 0; h < t.heads; ++h) {
+    float a = 1;
+    if (t.sinks) {
+      const float joint = t.sinks[h] > max[h] ? t.sinks[h] : max[h];
+      a = exp_f32(max[h] - joint);
+      sum[h] = std::fma(sum[h], a, exp_f32(t.sinks[h] - joint));
+    }
+    const float inv = 1.0f / sum[h];
+    float* out = t.out + h * t.head_dim;
+    for (int d = 0; d < t.head_dim; ++d) out[d] = (out[d] * a) * inv;
   }
-  const float inv = 1.0f / sum;
-  for (int d = 0; d < head_dim; ++d) out[d] = (out[d] * a) * inv;
 }
 
 void to_f16(const float* x, uint16_t* y, int64_t n) {
@@ -145,8 +155,8 @@ void rope_normal(float* x, const float* cos, const float* sin, int n_rot) {
 }  // namespace
 
 const FloatKernels& scalar_float_kernels() {
-  static const FloatKernels kernels = {"scalar", dot,  rms_norm, dot_f16,   attend_head, to_f16,     swiglu,
-                                       add,      axpy, apply,    exp_minus, rope_neox,   rope_normal};
+  static const FloatKernels kernels = {"scalar", dot,  rms_norm, dot_f16,   attend_heads, to_f16,     swiglu,
+                                       add,      axpy, apply,    exp_minus, rope_neox,    rope_normal};
   return kernels;
 }
 

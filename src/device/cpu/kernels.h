@@ -52,6 +52,27 @@ const MatmulKernels& scalar_matmul_kernels();
 const MatmulKernels& avx2_matmul_kernels();
 bool processor_has_avx2();
 
+/// Attention reads keys and values in chunks of this many absolute positions.
+inline constexpr int64_t attend_chunk = 256;
+
+/// `heads` query heads over positions [first, last] of their one kv head, a chunk at a time for all of them,
+/// so that a chunk comes from memory once.
+struct AttendTask {
+  const float* q = nullptr;     ///< [heads, head_dim]
+  const uint16_t* k = nullptr;  ///< of position 0 of the kv head
+  const uint16_t* v = nullptr;
+  int64_t stride = 0;  ///< elements between positions
+  int64_t first = 0, last = 0;
+  int heads = 0, head_dim = 0;
+  float scale = 0;
+  const float* sinks = nullptr;  ///< [heads] or null
+  float* out = nullptr;          ///< [heads, head_dim]
+  float* scratch = nullptr;      ///< attend_scratch_floats() of them
+};
+inline constexpr int64_t attend_scratch_floats(int64_t heads, int64_t head_dim) {
+  return attend_chunk + head_dim + 2 * heads;
+}
+
 /// The functions of base/arithmetic.h.
 enum class Elementwise : uint8_t { exp, sigmoid, silu, tanh, softplus };
 
@@ -64,11 +85,8 @@ struct FloatKernels {
   void (*rms_norm)(const float* x, const float* weight, float* y, int64_t n, float eps);
   /// Same, order as dot, b is f16.
   float (*dot_f16)(const float* a, const uint16_t* b, int64_t n);
-  /// Attention of one query head over positions [first, last] of one kv head; see docs/arithmetic.md. k and v
-  /// point at position 0 of the head; `stride` elements between positions; `scratch` holds at least 256
-  /// floats + 2 * head_dim.
-  void (*attend_head)(const float* q, const uint16_t* k, const uint16_t* v, int64_t stride, int64_t first,
-                      int64_t last, int head_dim, float scale, const float* sink, float* out, float* scratch);
+  /// Attention of the query heads of one kv head, one row; see docs/arithmetic.md.
+  void (*attend_heads)(const AttendTask& task);
   void (*to_f16)(const float* x, uint16_t* y, int64_t n);
   void (*swiglu)(const float* gate, const float* up, float* out, int64_t n);
   void (*add)(float* h, const float* y, int64_t n);
@@ -82,8 +100,6 @@ struct FloatKernels {
   void (*rope_neox)(float* x, const float* cos, const float* sin, int n_rot);
   void (*rope_normal)(float* x, const float* cos, const float* sin, int n_rot);
 };
-/// Attention reads keys and values in chunks of this many absolute positions.
-inline constexpr int64_t attend_chunk = 256;
 const FloatKernels& scalar_float_kernels();
 const FloatKernels& avx2_float_kernels();
 
