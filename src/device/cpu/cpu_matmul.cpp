@@ -35,6 +35,28 @@ void select(const float* logits, int experts, int k, Choice* chosen) {
   std::sort(chosen, chosen + count, [](const Choice& a, const Choice& b) { return a.id < b.id; });
 }
 
+/// Runs a task without row indices in tiles whose weights and activations stay in the second cache together.
+void run_tiled(MatmulKernel kernel, const MatmulTask& whole) {
+  constexpr int64_t out_tile = 64;
+  constexpr int row_tile = 32;
+  const int64_t act_blocks = whole.in / (whole.act.format == ActFormat::per256 ? 256 : 32);
+  for (int64_t o = whole.out_begin; o < whole.out_end; o += out_tile)
+    for (int i = 0; i < whole.n; i += row_tile) {
+      MatmulTask tile = whole;
+      tile.out_begin = o, tile.out_end = std::min(o + out_tile, whole.out_end);
+      tile.n = std::min(row_tile, whole.n - i);
+      tile.y = whole.y + i * whole.y_stride;
+      if (whole.act.format == ActFormat::none) {
+        tile.x = whole.x + i * whole.in;
+      } else {
+        tile.act.q = whole.act.q + i * whole.in;
+        tile.act.scale = whole.act.scale + i * act_blocks;
+        if (whole.act.sums) tile.act.sums = whole.act.sums + i * (whole.in / 32);
+      }
+      kernel(tile);
+    }
+}
+
 }  // namespace
 
 MatmulKernel CpuDevice::matmul_kernel(Type type) const {
@@ -119,7 +141,7 @@ void CpuDevice::matmul(const MatmulArgs& args) {
                 task.x = args.x;
                 task.y = target.out;
                 task.y_stride = target.weight.out;
-                matmul_kernel(target.weight.type)(task);
+                run_tiled(matmul_kernel(target.weight.type), task);
               });
   });
 }
