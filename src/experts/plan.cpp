@@ -158,6 +158,14 @@ ResidencyPlan make_plan(const PlanRequest& request) {
   return plan;
 }
 
+/// What a slot for every expert would take.
+static uint64_t all_expert_bytes(const PlanRequest& r) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < r.experts.size(); ++i)
+    bytes += static_cast<uint64_t>(r.experts[i]) * r.slot_bytes[i];
+  return bytes;
+}
+
 std::string describe_plan(const ResidencyPlan& plan) {
   const PlanRequest& r = plan.request;
   std::string out = fmt::format("budget {} ({})\n", human_bytes(r.budget_bytes), r.budget_source);
@@ -168,9 +176,9 @@ std::string describe_plan(const ResidencyPlan& plan) {
     if (std::string_view(item.key) == "kv")
       note = fmt::format("context {}, {} lane{}", r.context, r.lanes, r.lanes == 1 ? "" : "s");
     if (std::string_view(item.key) == "expert_slots" && layers > 0)
-      note = fmt::format("{} of {} experts on each of {} layers{}", plan.slots,
+      note = fmt::format("{} of {} experts on each of {} layers, {} in all{}", plan.slots,
                          *std::max_element(r.experts.begin(), r.experts.end()), layers,
-                         plan.all_resident ? ", all resident" : "");
+                         human_bytes(all_expert_bytes(r)), plan.all_resident ? ": resident" : "");
     out += fmt::format("  {:<18}{:>10}{:>7.1f} %{}{}\n", item.label, human_bytes(item.bytes),
                        100.0 * static_cast<double>(item.bytes) / budget, note.empty() ? "" : "  ", note);
   }
