@@ -90,7 +90,9 @@ const bool registered = [] {
   };
   quant::Codecs::each([&]<typename Codec>() {
     if (processor_has_avx2())
-      for (int n : {1, 2, 4, 16}) add(avx2_matmul_kernels(), Codec::type, n);
+      for (int n : {1, 2, 4, 8, 16, 64}) add(avx2_matmul_kernels(), Codec::type, n);
+    if (processor_has_vnni() && Codec::act != ActFormat::none)
+      for (int n : {1, 2, 4, 8, 16, 64}) add(vnni_matmul_kernels(), Codec::type, n);
     add(scalar_matmul_kernels(), Codec::type, 1);
   });
   return true;

@@ -224,6 +224,7 @@ class MatmulFormats : public testing::TestWithParam<Type> {
   bool floats() const { return type_info(type()).act == ActFormat::none; }
   void SetUp() override {
     if (processor_has_avx2()) sets_.push_back(&avx2_matmul_kernels());
+    if (processor_has_vnni()) sets_.push_back(&vnni_matmul_kernels());
   }
   std::vector<const MatmulKernels*> sets_ = {&scalar_matmul_kernels()};  ///< all that run here, scalar first
 
@@ -270,6 +271,10 @@ TEST_P(MatmulFormats, EverySetGivesTheSameBitsAtEveryWidthAndRowCount) {
   for (int64_t in : widths(type())) all_agree(Case(type(), in, 11, 5, 13), "in " + std::to_string(in));
   for (int rows = 1; rows <= 17; ++rows)
     all_agree(Case(type(), widths(type())[4], 19, rows, 14), "rows " + std::to_string(rows));
+}
+
+TEST_P(MatmulFormats, EverySetGivesTheSameBitsBeyondOneTile) {
+  all_agree(Case(type(), widths(type())[2], 133, 70, 20), "70 rows");
 }
 
 TEST_P(MatmulFormats, ARowOfManyEqualsTheRowAlone) {
@@ -378,7 +383,8 @@ TEST_P(MatmulFloatFormats, FloatDotsKeepSignedZerosSubnormalsAndInfinities) {
 }
 
 TEST(MatmulKernelTables, HaveEveryCodecAndNothingElse) {
-  for (const MatmulKernels* kernels : {&scalar_matmul_kernels(), &avx2_matmul_kernels()}) {
+  for (const MatmulKernels* kernels :
+       {&scalar_matmul_kernels(), &avx2_matmul_kernels(), &vnni_matmul_kernels()}) {
     for (Type type : computable()) EXPECT_NE(kernels->matmul(type), nullptr);
     EXPECT_EQ(kernels->matmul(Type::Q2_K), nullptr);
   }

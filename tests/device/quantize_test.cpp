@@ -40,6 +40,7 @@ Quantised quantise(const MatmulKernels& kernels, int block, const std::vector<fl
 std::vector<const MatmulKernels*> instruction_sets() {
   std::vector<const MatmulKernels*> sets = {&scalar_matmul_kernels()};
   if (processor_has_avx2()) sets.push_back(&avx2_matmul_kernels());
+  if (processor_has_vnni()) sets.push_back(&vnni_matmul_kernels());
   return sets;
 }
 

@@ -43,7 +43,7 @@ struct QuantizeTask {
 using QuantizeKernel = bool (*)(const QuantizeTask& task);
 
 struct MatmulKernels {
-  const char* isa;                    ///< "scalar", "avx2"
+  const char* isa;                    ///< "scalar", "avx2", "avx512vnni"
   MatmulKernel (*matmul)(Type type);  ///< null for types that are not computable
   QuantizeKernel quantize32, quantize256;
 };
@@ -51,6 +51,9 @@ const MatmulKernels& scalar_matmul_kernels();
 /// Only where the processor has AVX2, FMA and F16C.
 const MatmulKernels& avx2_matmul_kernels();
 bool processor_has_avx2();
+/// Only where the processor has AVX-512 (F, BW, VL, DQ) and AVX512-VNNI besides.
+const MatmulKernels& vnni_matmul_kernels();
+bool processor_has_vnni();
 
 /// Attention reads keys and values in chunks of this many absolute positions.
 inline constexpr int64_t attend_chunk = 256;

@@ -18,6 +18,10 @@ void matmul_q8_0_avx2(const MatmulTask& task);
 void matmul_q5_0_avx2(const MatmulTask& task);
 void matmul_q4_k_avx2(const MatmulTask& task);
 void matmul_q6_k_avx2(const MatmulTask& task);
+void matmul_q8_0_vnni(const MatmulTask& task);
+void matmul_q5_0_vnni(const MatmulTask& task);
+void matmul_q4_k_vnni(const MatmulTask& task);
+void matmul_q6_k_vnni(const MatmulTask& task);
 bool quantize32_avx2(const QuantizeTask& task);
 bool quantize256_avx2(const QuantizeTask& task);
 
