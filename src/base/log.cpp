@@ -13,7 +13,11 @@ void log_line(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str
 void log_warning(const std::string& message) { std::fprintf(stderr, "weir: warning: %s\n", message.c_str()); }
 
 Progress::Progress(std::string what, uint64_t total, std::string unit)
-    : what_(std::move(what)), unit_(std::move(unit)), total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
+    : what_(std::move(what)),
+      unit_(std::move(unit)),
+      total_(total),
+      begin_ns_(now_ns()),
+      terminal_(isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
   if (drawn_) std::fprintf(stderr, "\r\033[K");
@@ -26,11 +30,22 @@ void Progress::update(uint64_t done) {
   last_draw_ns_ = now;
   drawn_ = true;
   const double percent = total_ ? 100.0 * static_cast<double>(done) / static_cast<double>(total_) : 100.0;
-  const std::string line = unit_ == "bytes"
-                               ? fmt::format("{} {:.0f} % of {}", what_, percent, human_bytes(total_))
-                               : fmt::format("{} {}/{} {} ({:.0f} %)", what_, done, total_, unit_, percent);
+  std::string line = unit_ == "bytes"
+                         ? fmt::format("{} {:.0f} % of {}", what_, percent, human_bytes(total_))
+                         : fmt::format("{} {}/{} {} ({:.0f} %)", what_, done, total_, unit_, percent);
+  const double elapsed = static_cast<double>(now - begin_ns_) * 1e-9;
+  if (elapsed >= 2 && done > 0 && done < total_)
+    line += fmt::format(", {} left", human_duration(elapsed * static_cast<double>(total_ - done) /
+                                                    static_cast<double>(done)));
   std::fprintf(stderr, "\r\033[K%s", line.c_str());
   std::fflush(stderr);
+}
+
+std::string human_duration(double seconds) {
+  const auto s = static_cast<uint64_t>(seconds + 0.5);
+  if (s < 60) return fmt::format("{} s", s);
+  if (s < 3600) return fmt::format("{} min {} s", s / 60, s % 60);
+  return fmt::format("{} h {} min", s / 3600, s / 60 % 60);
 }
 
 std::string human_bytes(uint64_t bytes) {

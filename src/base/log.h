@@ -18,8 +18,9 @@ void warn(fmt::format_string<Args...> format, Args&&... args) {
   log_warning(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// A progress line that overwrites itself on a terminal and prints nothing elsewhere.
-/// update() is cheap to call often: it draws at most ten times a second.
+/// A progress line that overwrites itself on a terminal and prints nothing elsewhere. Once it has run for two
+/// seconds it says how long the rest will take at the same pace. update() is cheap to call often: it draws at
+/// most ten times a second.
 class Progress {
  public:
   Progress(std::string what, uint64_t total, std::string unit);
@@ -31,10 +32,13 @@ class Progress {
  private:
   std::string what_, unit_;
   uint64_t total_;
-  uint64_t last_draw_ns_ = 0;
+  uint64_t begin_ns_, last_draw_ns_ = 0;
   bool terminal_;
   bool drawn_ = false;
 };
+
+/// "45 s", "3 min 20 s", "2 h 5 min".
+std::string human_duration(double seconds);
 
 /// "3.00 GiB", "17.2 MiB", "912 B": binary units, three significant digits.
 std::string human_bytes(uint64_t bytes);

@@ -14,6 +14,7 @@ int info(const Arguments& arguments);
 int plan(const Arguments& arguments);
 int bench(const Arguments& arguments);
 int verify(const Arguments& arguments);
+int ab(const Arguments& arguments);
 int tokenize(const Arguments& arguments);
 int perplexity(const Arguments& arguments);
 

@@ -27,6 +27,7 @@ constexpr Command commands[] = {
     {"plan", "show where the memory budget would go, without loading", weir::cli::plan},
     {"bench", "measure prompt and decode speed on seeded tokens", weir::cli::bench},
     {"verify", "prove that settings do not change tokens or logits on this machine", weir::cli::verify},
+    {"ab", "compare two option sets or commands, with statistics that may refuse", weir::cli::ab},
     {"tokenize", "text to token ids and pieces", weir::cli::tokenize},
     {"perplexity", "perplexity of a text file", weir::cli::perplexity},
 };

@@ -172,6 +172,15 @@ std::string Engine::description() const {
 
 ExpertCounters Engine::expert_counters() const { return runner_ ? runner_->totals() : ExpertCounters{}; }
 
+SlotsState Engine::expert_slots() const { return cache_ ? cache_->state() : SlotsState{}; }
+
+void Engine::reset_experts() {
+  WEIR_CHECK(
+      waiting_.empty() && std::none_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.open; }),
+      "a reset while {} requests wait or a lane is open", waiting_.size());
+  if (cache_) cache_->reset();
+}
+
 MemoryUse Engine::memory_use() const {
   std::vector<std::string> paths;
   for (const auto& file : model_.files()) paths.push_back(file.path);

@@ -59,6 +59,10 @@ class Engine {
   Ledger* ledger() { return ledger_.get(); }  ///< null: off
   /// Expert traffic since load().
   ExpertCounters expert_counters() const;
+  /// What the slots hold now. Nothing for a model without experts.
+  SlotsState expert_slots() const;
+  /// Empties every slot, and what the policy remembers. Only while no request is open.
+  void reset_experts();
   MemoryUse memory_use() const;
   /// Completes the route trace's file; nothing where there is none.
   void close_trace();

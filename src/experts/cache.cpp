@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
+
 namespace weir {
 namespace {
 
@@ -220,6 +222,32 @@ ExpertCache::Weights ExpertCache::weights(int layer, int32_t expert, int32_t slo
     }
   }
   return weights;
+}
+
+SlotsState ExpertCache::state() const {
+  SlotsState state;
+  Hash64 hash;
+  const auto add = [&hash](const auto& values) {
+    hash.add_words(values.data(), values.size() * sizeof values[0]);
+  };
+  for (const auto& layer : layers_) {
+    state.slots += layer->content.size();
+    for (const int32_t expert : layer->content) state.filled += expert >= 0 ? 1 : 0;
+    add(layer->content), add(layer->slots.frequency), add(layer->slots.last_use);
+    hash.add_value(layer->slots.tick);
+  }
+  state.fingerprint = hash.value();
+  return state;
+}
+
+void ExpertCache::reset() {
+  abandon();  // Hazard: reads still under way would land in slots that count as empty.
+  for (auto& layer : layers_) {
+    for (const int pins : layer->pins) WEIR_CHECK(pins == 0, "{} pins at a reset", pins);
+    layer->slots = LayerSlots(static_cast<int>(layer->slots.slot_of_expert.size()),
+                              static_cast<int>(layer->slots.expert_of_slot.size()));
+    std::fill(layer->content.begin(), layer->content.end(), -1);
+  }
 }
 
 const LayerSlots& ExpertCache::slots(int layer) const { return layers_[static_cast<size_t>(layer)]->slots; }

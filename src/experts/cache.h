@@ -31,6 +31,12 @@ class ExpertPin {
   int32_t slot_ = -1;
 };
 
+/// What a cache holds, for comparing the starts of two runs.
+struct SlotsState {
+  uint64_t slots = 0, filled = 0;  ///< over all layers
+  uint64_t fingerprint = 0;        ///< of which expert lies where and of what the policy remembers
+};
+
 class ExpertCache {
  public:
   /// slots[layer] per MoE layer (0 for dense layers). Memory comes from `device`; strides from `reader`.
@@ -59,6 +65,9 @@ class ExpertCache {
   Weights weights(int layer, int32_t expert, int32_t slot) const;
 
   const LayerSlots& slots(int layer) const;
+  SlotsState state() const;
+  /// Every slot is empty and the policy remembers nothing, as after construction. Nothing may be pinned.
+  void reset();
   uint64_t slot_memory_bytes() const;
   ExpertReader& reader() { return reader_; }
 

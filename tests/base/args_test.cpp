@@ -18,5 +18,19 @@ TEST(Environment, TellsUnsetFromEmpty) {
   ::unsetenv("WEIR_TEST_VARIABLE");
 }
 
+TEST(Environment, ScopedSettingsLeaveNoTrace) {
+  ::setenv("WEIR_TEST_VARIABLE", "before", 1);
+  ::unsetenv("WEIR_TEST_OTHER");
+  {
+    const ScopedEnvironment scope(
+        {{"WEIR_TEST_VARIABLE", "1"}, {"WEIR_TEST_OTHER", ""}, {"WEIR_TEST_VARIABLE", "2"}});
+    EXPECT_EQ(environment("WEIR_TEST_VARIABLE"), "2");
+    EXPECT_EQ(environment("WEIR_TEST_OTHER"), "");
+  }
+  EXPECT_EQ(environment("WEIR_TEST_VARIABLE"), "before");
+  EXPECT_EQ(environment("WEIR_TEST_OTHER"), std::nullopt);
+  ::unsetenv("WEIR_TEST_VARIABLE");
+}
+
 }  // namespace
 }  // namespace weir

@@ -201,5 +201,22 @@ TEST(Engine, TheLedgerAddsUpToWall) {
   EXPECT_FALSE(engine->ledger()->running()) << "the account closes with the last token";
 }
 
+TEST(Engine, ResetExpertsGivesEveryRunTheSameStart) {
+  const auto engine = open(options());
+  const SlotsState fresh = engine->expert_slots();
+  EXPECT_GT(fresh.slots, 0u);
+  EXPECT_EQ(fresh.filled, 0u);
+  const Result first = engine->run(request(6));
+  const SlotsState after = engine->expert_slots();
+  const uint64_t misses = engine->expert_counters().misses;
+  EXPECT_GT(after.filled, 0u);
+  engine->reset_experts();
+  EXPECT_EQ(engine->expert_slots().fingerprint, fresh.fingerprint);
+  const Result second = engine->run(request(6));
+  EXPECT_EQ(second.tokens_hash, first.tokens_hash);
+  EXPECT_EQ(engine->expert_slots().fingerprint, after.fingerprint);
+  EXPECT_EQ(engine->expert_counters().misses, 2 * misses);
+}
+
 }  // namespace
 }  // namespace weir

@@ -64,6 +64,27 @@ class Cache : public testing::TestWithParam<uint64_t> {
   std::unique_ptr<ExpertCache> cache_;
 };
 
+TEST_P(Cache, AResetCacheIsAsNew) {
+  open(4);
+  const SlotsState fresh = cache_->state();
+  EXPECT_EQ(fresh.slots, 8u) << "4 in each of two layers";
+  EXPECT_EQ(fresh.filled, 0u);
+  fetch(0, {1, 5, 7});
+  fetch(2, {2});
+  const SlotsState used = cache_->state();
+  EXPECT_EQ(used.filled, 4u);
+  EXPECT_NE(used.fingerprint, fresh.fingerprint);
+  cache_->reset();
+  EXPECT_EQ(cache_->state().filled, 0u);
+  EXPECT_EQ(cache_->state().fingerprint, fresh.fingerprint);
+  EXPECT_EQ(fetch(0, {1, 5, 7}).size(), 3u) << "all are read again";
+  EXPECT_NE(cache_->state().fingerprint, used.fingerprint);
+  fetch(2, {2});
+  EXPECT_EQ(cache_->state().fingerprint, used.fingerprint) << "same use, same state";
+  fetch(2, {2});
+  EXPECT_NE(cache_->state().fingerprint, used.fingerprint) << "same experts, but the policy remembers more";
+}
+
 INSTANTIATE_TEST_SUITE_P(Alignments, Cache, testing::Values(1, 64, 512, 4096, 16384, 1 << 20));
 
 TEST_P(Cache, HoldsTheBytesOfEveryExpertInLayersOfDifferentSizes) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "lab/machine.h"
+
 namespace weir::lab::ab {
 
 enum class Side : uint8_t { a, b };
@@ -86,10 +88,8 @@ struct ArmFacts {
 };
 
 struct Setting {
-  std::string processor, system, build;
-  uint64_t memory_bytes = 0;
+  Machine machine;
   uint64_t model_bytes = 0;
-  int processors = 0;
   bool both_resident = true;  ///< else each run opened and loaded its arm
   // Whether the arms' options imply that a run of either starts from the same state.
   bool same_slots = false, same_pages = false;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "lab/ab/schedule.h"
 
 namespace weir::lab::ab {
 
@@ -117,7 +118,7 @@ Design read_design(const Object& o) {
   d.cache = parse_cache_policy(o.text("cache"), o.path("cache"));
   d.allow_different_tokens = o.flag("allow_different_tokens");
   d.negative_control = o.text("negative_control");
-  d.pairs = o.integer("pairs", 2, 100'000);
+  d.pairs = o.integer("pairs", 2, most_pairs);
   if (d.pairs % 2 != 0) throw input_error("{}: {}: expected an even number", o.path("pairs"), d.pairs);
   d.seed = o.u64("seed");
   d.predict = o.integer("predict", 0, std::numeric_limits<int>::max());
@@ -138,11 +139,11 @@ Json arm_json(const ArmFacts& arm) {
 }
 
 Json setting_json(const Setting& s) {
-  return {{"processor", s.processor},
-          {"processors", s.processors},
-          {"memory_bytes", s.memory_bytes},
-          {"system", s.system},
-          {"build", s.build},
+  return {{"processor", s.machine.processor},
+          {"processors", s.machine.processors},
+          {"memory_bytes", s.machine.memory_bytes},
+          {"system", s.machine.system},
+          {"build", s.machine.build},
           {"model_bytes", s.model_bytes},
           {"both_resident", s.both_resident},
           {"same_slots", s.same_slots},
@@ -158,11 +159,11 @@ ArmFacts read_arm(const Object& o) {
 
 Setting read_setting(const Object& o) {
   Setting s;
-  s.processor = o.text("processor");
-  s.processors = o.integer("processors", 0, 1 << 20);
-  s.memory_bytes = o.u64("memory_bytes");
-  s.system = o.text("system");
-  s.build = o.text("build");
+  s.machine.processor = o.text("processor");
+  s.machine.processors = o.integer("processors", 0, 1 << 20);
+  s.machine.memory_bytes = o.u64("memory_bytes");
+  s.machine.system = o.text("system");
+  s.machine.build = o.text("build");
   s.model_bytes = o.u64("model_bytes");
   s.both_resident = o.flag("both_resident");
   s.same_slots = o.flag("same_slots");
@@ -207,7 +208,7 @@ PlannedRun read_planned(const Object& o, const Design& design) {
   PlannedRun run;
   run.kind = parse_run_kind(o.text("kind"), o.path("kind"));
   run.block = o.integer("block", -1, 1'000'000);
-  run.pair = o.integer("pair", -1, 1'000'000);
+  run.pair = o.integer("pair", -1, most_pairs - 1);
   run.label = parse_side(o.text("label"), o.path("label"));
   run.arm = parse_side(o.text("arm"), o.path("arm"));
   run.prompt = o.integer("prompt", 0, static_cast<int>(design.prompts.size()) - 1);

@@ -179,8 +179,9 @@ std::string setting(const Experiment& e) {
                         name(e.design.cache),
                         s.both_resident ? "both arms stay resident" : "an arm is loaded for each run");
   if (!e.design.figure.empty()) text += fmt::format("  figure     {}\n", e.design.figure);
-  text += fmt::format("  machine    {}, {} processors, {}; {}\n  build      {}\n", s.processor, s.processors,
-                      human_bytes(s.memory_bytes), s.system, s.build);
+  text += fmt::format("  machine    {}, {} processors, {}; {}\n  build      {}\n", s.machine.processor,
+                      s.machine.processors, human_bytes(s.machine.memory_bytes), s.machine.system,
+                      s.machine.build);
   return text;
 }
 

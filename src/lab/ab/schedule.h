@@ -12,6 +12,8 @@ namespace weir::lab::ab {
 
 inline constexpr int warm_ups_per_arm = 2;
 inline constexpr int pairs_per_block = 2;
+/// What the exact tail of the sign test is summed for.
+inline constexpr int most_pairs = 1000;
 
 /// `pairs` (even, at least 2) real pairs and half as many null pairs, rounded up to whole blocks. A block
 /// keeps to one prompt; prompts take turns, in an order drawn from the seed. Inside a block, runs 1-2 and 3-4

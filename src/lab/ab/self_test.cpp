@@ -102,7 +102,9 @@ std::vector<std::string> broken(const SelfTest& t) {
     hold(row.faster + row.slower <= most_false_positives,
          fmt::format("{}: {:.3f} false verdicts: expected at most {}", row.condition, row.faster + row.slower,
                      most_false_positives));
-  hold(t.planted.faster >= least_found * (1 - t.planted.refused) && t.planted.refused <= most_refusals,
+  // Six pairs must all agree, and one in seventy experiments has one that does not: promised from twelve on.
+  const bool found = t.planted.faster >= least_found * (1 - t.planted.refused);
+  hold(t.pairs < 12 || (found && t.planted.refused <= most_refusals),
        fmt::format("the planted effect is found in {:.3f} and refused in {:.3f}", t.planted.faster,
                    t.planted.refused));
   hold(t.blocked.refused > 1 - 1e-9,

@@ -1,0 +1,46 @@
+// Arms that are whole commands, run by /bin/sh: their time, or the figure that they print. There is no ledger
+// in them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "lab/ab/conduct.h"
+
+namespace weir::lab::ab {
+
+struct CommandResult {
+  std::string out;        ///< its standard output, the last 4 MiB
+  std::string complaint;  ///< the last line of its standard error
+  int exit_code = 0;      ///< 128 and the signal's number where one ended it
+  bool interrupted = false;
+  uint64_t wall_ns = 0;
+  uint64_t peak_bytes = 0;  ///< largest process of its tree
+};
+/// Runs `command` with an empty standard input, to its end or until `cancel` is set: then its processes get
+/// SIGTERM. Throws Error (failure) where /bin/sh cannot be started.
+CommandResult run_command(const std::string& command, const std::atomic<bool>* cancel);
+
+/// The number of the last match of `expression` (PCRE2) in `text`: its first group, or the match where there
+/// is none. Throws Error (input): a bad expression, no match, no finite number.
+double find_figure(const std::string& expression, const std::string& text);
+
+struct CommandArmsOptions {
+  std::array<std::string, 2> commands;  ///< "{prompt}" stands for the path of the prompt's file
+  std::string figure;                   ///< empty: the command's wall time
+  std::vector<std::string> prompts;     ///< paths; at least one entry, empty where there is none
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+class CommandArms final : public Runner {
+ public:
+  explicit CommandArms(CommandArmsOptions options) : options_(std::move(options)) {}
+  std::optional<Observation> observe(const PlannedRun& run) override;
+
+ private:
+  CommandArmsOptions options_;
+};
+
+}  // namespace weir::lab::ab

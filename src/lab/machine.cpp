@@ -1,0 +1,38 @@
+#include "lab/machine.h"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "experts/plan.h"
+
+namespace weir::lab {
+
+namespace {
+
+std::string processor_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    const size_t start = line.find_first_not_of(" \t", line.find(':') + 1);
+    if (start != std::string::npos) return line.substr(start);
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Machine this_machine() {
+  Machine m;
+  m.processor = processor_name();
+  m.processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  m.memory_bytes = read_memory_limits().total;
+  utsname names{};
+  if (uname(&names) == 0) m.system = fmt::format("{} {} {}", names.sysname, names.release, names.machine);
+  m.build = fmt::format("weir {}, compiler {}", WEIR_VERSION, __VERSION__);
+  return m;
+}
+
+}  // namespace weir::lab

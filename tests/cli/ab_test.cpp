@@ -1,0 +1,164 @@
+// weir ab as a user meets it: verdicts as exit codes, stored observations, interrupts, bad input.
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "cli/weir.h"
+
+namespace weir::test {
+namespace {
+
+class CliAb : public Cli {
+ protected:
+  void SetUp() override {
+    Cli::SetUp();
+    write_file(dir_.file("p.txt"), "the quick brown fox");
+  }
+  /// Two option arms on the tiny model.
+  ProcessResult compare(const Arguments& more, const std::string& a = "--expert-slots 2",
+                        const std::string& b = "--expert-slots 8") {
+    return weir(Arguments{"ab", "-m", tiny(), "-t", "1", "-c", "64", "--memory", "1GiB", "--a", a, "--b", b,
+                          "--prompts", dir_.file("p.txt"), "-n", "6"} +
+                more);
+  }
+  ProcessResult commands(const std::string& a, const std::string& b, const Arguments& more = {}) {
+    return weir(Arguments{"ab", "--a-command", a, "--b-command", b, "--pairs", "6", "--out", out_} + more);
+  }
+  std::string out_ = dir_.file("ab.json");
+};
+
+TEST_F(CliAb, OptionArmsGiveAReportAndStoredObservationsTheSame) {
+  const ProcessResult first = compare({"--pairs", "6", "--out", out_});
+  EXPECT_TRUE(first.exit_code == 0 || (first.exit_code >= 10 && first.exit_code <= 12)) << first.err;
+  for (const char* words :
+       {"verdict: ", "equal tokens", "order, seed 1", "--expert-slots 2", "peak memory", "machine"})
+    EXPECT_NE(first.out.find(words), std::string::npos) << words << "\n" << first.out;
+  const ProcessResult again = weir({"ab", "--from", out_});
+  EXPECT_EQ(again.out, first.out);
+  EXPECT_EQ(again.exit_code, first.exit_code);
+  const ProcessResult json = weir({"ab", "--from", out_, "--json"});
+  EXPECT_EQ(json.exit_code, first.exit_code);
+  const auto report = nlohmann::json::parse(json.out);
+  EXPECT_EQ(report["exit_code"], first.exit_code);
+  EXPECT_EQ(report["experiment"]["observations"].size(), 4u + 12 + 8);
+  EXPECT_EQ(weir({"ab", "--from", out_, "--pairs", "8"}).exit_code, 12) << "changed after looking";
+}
+
+TEST_F(CliAb, CommandArmsGiveEachVerdictItsExitCode) {
+  // Figures without any noise: what is equal is equal, what differs does so in every pair.
+  const auto exit_code = [&](const std::string& a, const std::string& b, const Arguments& more) {
+    std::filesystem::remove(out_);
+    return commands("echo speed " + a, "echo speed " + b, Arguments{"--figure", "speed (\\d+)"} + more)
+        .exit_code;
+  };
+  EXPECT_EQ(exit_code("5", "6", {}), 0);
+  EXPECT_EQ(exit_code("6", "5", {}), 10);
+  EXPECT_EQ(exit_code("6", "5", {"--better", "lower"}), 0);
+  EXPECT_EQ(exit_code("5", "5", {}), 11);
+}
+
+TEST_F(CliAb, CommandArmsSayWhichChecksAreSkipped) {
+  const ProcessResult r = commands("echo 5", "echo 6", {"--figure", "\\d"});
+  EXPECT_NE(r.out.find("skipped  equal tokens"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("no ledger"), std::string::npos) << r.out;
+}
+
+TEST_F(CliAb, AFailingCommandNamesItsArm) {
+  expect_failed(commands("echo 5", "echo why >&2; exit 9", {"--figure", "\\d"}),
+                {"arm B", "exit code 9", "why"});
+  EXPECT_TRUE(std::filesystem::exists(out_)) << "observations so far stay";
+}
+
+TEST_F(CliAb, AnInterruptLeavesObservationsAndNoVerdict) {
+  const std::string beep = dir_.file("beep");
+  std::thread interrupter([&] {
+    for (int i = 0; i < 600 && !std::filesystem::exists(beep); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::ifstream in(beep);
+    pid_t pid = 0;
+    in >> pid;
+    if (pid > 1) kill(pid, SIGINT);
+  });
+  const std::string command =
+      "sleep 0.1; echo $PPID > " + beep + ".new && mv " + beep + ".new " + beep + "; echo 5";
+  const ProcessResult r = commands(command, command, {"--figure", "\\d"});
+  interrupter.join();
+  EXPECT_EQ(r.exit_code, 130) << r.err;
+  EXPECT_EQ(r.out, "");
+  EXPECT_NE(r.err.find("no verdict"), std::string::npos) << r.err;
+  const ProcessResult judged = weir({"ab", "--from", out_});
+  EXPECT_EQ(judged.exit_code, 12) << judged.err;
+  EXPECT_NE(judged.out.find("were planned"), std::string::npos) << judged.out;
+}
+
+TEST_F(CliAb, SelfTestKeepsItsPromises) {
+  const ProcessResult r = weir({"ab", "--self-test"});
+  EXPECT_EQ(r.exit_code, 0) << r.out;
+  for (const char* words :
+       {"blocked", "ABAB", "random ABBA/BAAB", "warm-up to 5 %", "clean arms refused", "planted"})
+    EXPECT_NE(r.out.find(words), std::string::npos) << words;
+}
+
+// --- bad input
+
+TEST_F(CliAb, TooFewPairsAreRefused) {
+  expect_refused(compare({"--pairs", "4", "--out", out_}), {"--pairs 4", "at least 6"});
+  expect_refused(compare({"--pairs", "7", "--out", out_}), {"--pairs 7", "even"});
+}
+
+TEST_F(CliAb, UnknownOptionInAnArmIsNamed) {
+  expect_refused(compare({"--out", out_}, "", "--frobnicate 3"), {"arm B", "--frobnicate"});
+  expect_refused(compare({"--out", out_}, "--expert-slots none"), {"arm A", "--expert-slots"});
+  expect_refused(compare({"--out", out_}, "--help"), {"arm A", "--help"});
+  expect_refused(compare({"--out", out_}, "--trace x"), {"arm A", "--trace"});
+  expect_refused(compare({"--out", out_}, "'x"), {"arm A", "not closed"});
+  expect_refused(compare({"--out", out_}, "LD_PRELOAD=x"), {"arm A", "LD_PRELOAD"});
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+TEST_F(CliAb, AnArmThatCannotFitAloneIsNamed) {
+  expect_refused(compare({"--out", out_}, "", "--memory 1MiB"), {"arm B", "1.00 MiB"});
+}
+
+TEST_F(CliAb, PromptsThatCannotWorkAreNamed) {
+  const std::string prompt = dir_.file("p.txt");
+  write_file(prompt, "");
+  expect_refused(compare({"--out", out_}), {"p.txt", "empty"});
+  write_file(prompt, std::string(4000, 'x'));
+  expect_refused(compare({"--out", out_}), {"p.txt", "context"});
+  std::filesystem::remove(prompt);
+  expect_refused(compare({"--out", out_}), {"p.txt"});
+  std::filesystem::create_directory(prompt);
+  expect_refused(compare({"--out", out_}), {"p.txt", "*.txt"});
+}
+
+TEST_F(CliAb, ObservationsAreNeverReplaced) {
+  write_file(out_, "mine");
+  expect_refused(compare({"--out", out_}), {"ab.json", "exists"});
+  EXPECT_EQ(read_file(out_), "mine");
+  expect_refused(compare({"--out", dir_.file("none/ab.json")}), {"--out", "no folder"});
+}
+
+TEST_F(CliAb, BadStoredObservationsAreNamed) {
+  expect_refused(weir({"ab", "--from", dir_.file("none.json")}), {"none.json"});
+  write_file(out_, "{\"schema\": \"weir-ab-1\"}");
+  expect_refused(weir({"ab", "--from", out_}), {"ab.json", "design is missing"});
+  write_file(out_, "nonsense");
+  expect_refused(weir({"ab", "--from", out_}), {"ab.json", "not JSON"});
+}
+
+TEST_F(CliAb, ContradictoryArmsAreRefused) {
+  expect_refused(weir({"ab"}), {"--a", "--b"});
+  expect_refused(compare({"--a-command", "true"}), {"one kind"});
+  expect_refused(commands("true", "true", {"--negative-control", "head"}), {"--negative-control"});
+  expect_refused(commands("true", "true", {"--figure", "("}), {"--figure"});
+  expect_refused(commands("cat {prompt}", "true"), {"{prompt}", "--prompts"});
+  expect_refused(compare({"--negative-control", "heads"}), {"heads", "attention"});
+  expect_refused(compare({"--metric", "speed"}), {"speed", "decode"});
+  expect_refused(compare({"--cache", "hot"}), {"hot", "warm or cold"});
+}
+
+}  // namespace
+}  // namespace weir::test

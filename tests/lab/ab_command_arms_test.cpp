@@ -1,0 +1,108 @@
+// Whole commands as arms: their figure, their time, their failures, and their end at an interrupt.
+#include "lab/ab/command_arms.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+#include "lab/ab/judge.h"
+#include "support/temp_dir.h"
+
+namespace weir::lab::ab {
+namespace {
+
+template <typename Work>
+std::string error_of(Work work, int exit_code) {
+  try {
+    work();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), exit_code) << e.what();
+    return e.what();
+  }
+  return "no error";
+}
+
+bool has(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
+
+TEST(AbCommand, OutputExitCodeTimeAndMemory) {
+  const CommandResult r = run_command("echo one; echo two; echo why >&2; sleep 0.05; exit 3", nullptr);
+  EXPECT_EQ(r.out, "one\ntwo\n");
+  EXPECT_EQ(r.complaint, "why");
+  EXPECT_EQ(r.exit_code, 3);
+  EXPECT_FALSE(r.interrupted);
+  EXPECT_GT(r.wall_ns, 50'000'000u);
+  EXPECT_GT(r.peak_bytes, 100'000u);
+  EXPECT_EQ(run_command("kill -9 $$", nullptr).exit_code, 128 + 9);
+  EXPECT_EQ(run_command("cat", nullptr).exit_code, 0) << "standard input is empty, not ours";
+}
+
+TEST(AbCommand, LongOutputIsReadToItsEnd) {
+  const CommandResult r = run_command("yes 0123456789 | head -c 20000000; echo; echo last", nullptr);
+  EXPECT_EQ(r.exit_code, 0);
+  EXPECT_LE(r.out.size(), 4u << 20);
+  EXPECT_EQ(r.out.substr(r.out.size() - 5), "last\n");
+}
+
+TEST(AbCommand, AnInterruptEndsAllItStarted) {
+  const test::TempDir dir;
+  std::atomic<bool> cancel{false};
+  std::thread after([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    cancel = true;
+  });
+  const CommandResult r = run_command("(sleep 30; touch " + dir.file("late") + ") | cat; sleep 30", &cancel);
+  after.join();
+  EXPECT_TRUE(r.interrupted);
+  EXPECT_LT(r.wall_ns, 10'000'000'000u);
+}
+
+TEST(AbFigure, LastMatchAndItsFirstGroup) {
+  const std::string text =
+      "load 7 s\nspeed: 12.5 tok/s\nspeed: -1e-3 tok/s\nspeed: +13.25 tok/s\nmemory 99\n";
+  EXPECT_DOUBLE_EQ(find_figure("speed: (\\S+)", text), 13.25);
+  EXPECT_DOUBLE_EQ(find_figure("[0-9]+$", text), 99) << "no group: the match";
+  EXPECT_DOUBLE_EQ(find_figure("^load ([0-9]+)", text), 7) << "^ is the start of any line";
+}
+
+TEST(AbFigure, WhatCannotBeReadIsSaid) {
+  EXPECT_TRUE(has(error_of([] { find_figure("speed (", "speed 1"); }, 2), "--figure"));
+  EXPECT_TRUE(has(error_of([] { find_figure("speed (\\d+)", "none"); }, 2), "matches nothing"));
+  EXPECT_TRUE(has(error_of([] { find_figure("speed (.*)", "speed fast"); }, 2), "expected a number"));
+  EXPECT_TRUE(has(error_of([] { find_figure("(.*)", "nan"); }, 2), "expected a number"));
+}
+
+CommandArms arms(const std::string& a, const std::string& b, const std::string& figure,
+                 const std::string& prompt = "") {
+  return CommandArms({{a, b}, figure, {prompt}, nullptr});
+}
+
+TEST(AbCommandArms, FigureOrTimeIsTheValue) {
+  auto figures = arms("echo v=2", "echo v=3", "v=(.*)");
+  EXPECT_DOUBLE_EQ(figures.observe({.kind = RunKind::pair, .arm = Side::a})->value, 2);
+  EXPECT_DOUBLE_EQ(figures.observe({.kind = RunKind::pair, .arm = Side::b})->value, 3);
+  auto times = arms("sleep 0.05", "true", "");
+  EXPECT_GT(times.observe({.kind = RunKind::pair, .arm = Side::a})->value, 50);
+}
+
+TEST(AbCommandArms, FailuresNameTheArm) {
+  auto bad = arms("echo v=0", "echo broken >&2; exit 7", "v=(.*)");
+  EXPECT_TRUE(has(error_of([&] { bad.observe({.arm = Side::a}); }, 2), "arm A: the figure is 0"));
+  const std::string failed = error_of([&] { bad.observe({.arm = Side::b}); }, 1);
+  for (const char* words : {"arm B", "exit code 7", "broken"}) EXPECT_TRUE(has(failed, words)) << failed;
+  auto silent = arms("true", "true", "v=(.*)");
+  EXPECT_TRUE(has(error_of([&] { silent.observe({.arm = Side::b}); }, 2), "arm B: --figure"));
+}
+
+TEST(AbCommandArms, ThePromptsPathIsOneWord) {
+  const test::TempDir dir;
+  const std::string path = dir.file("it's a prompt.txt");
+  test::write_file(path, "42");
+  auto cat = arms("cat {prompt}", "cat {prompt} {prompt}", "(.+)", path);
+  EXPECT_DOUBLE_EQ(cat.observe({.arm = Side::a})->value, 42);
+  EXPECT_DOUBLE_EQ(cat.observe({.arm = Side::b})->value, 4242);
+}
+
+}  // namespace
+}  // namespace weir::lab::ab
