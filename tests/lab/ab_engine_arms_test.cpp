@@ -1,7 +1,9 @@
 // Option sets as arms, on a tiny model: starts that are equal, accounts that add up, arms that cannot work.
 #include "lab/ab/engine_arms.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <numeric>
 
@@ -86,6 +88,21 @@ TEST_F(AbEngineArms, ColdStartsAreEmpty) {
   EXPECT_EQ(first->start.filled, 0u);
   EXPECT_EQ(second->start.filled, 0u);
   EXPECT_EQ(second->misses + second->hits, first->misses + first->hits);
+}
+
+TEST_F(AbEngineArms, ColdStartsFindNothingInThePageCache) {
+  design_.cache = CachePolicy::cold;
+  const int fd = open(model_.c_str(), O_RDONLY);
+  fsync(fd);  // what is not on disk yet cannot be dropped
+  close(fd);
+  EngineArm buffered = arm(3);
+  buffered.options.reader.mode = IoMode::buffered;
+  auto runner = arms(buffered, buffered);
+  runner.observe(run(Side::a));  // loads
+  test::read_file(model_);       // as a run of another program leaves it
+  const auto o = runner.observe(run(Side::a));
+  if (!o->start.page_cache_bytes) GTEST_SKIP() << "this kernel cannot tell what is cached";
+  EXPECT_LT(*o->start.page_cache_bytes, runner.setting().model_bytes / 10);
 }
 
 TEST_F(AbEngineArms, SlotsShowInHitsAndInWhatTheOptionsImply) {

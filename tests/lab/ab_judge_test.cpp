@@ -181,6 +181,21 @@ TEST(AbJudge, RefusesWhereTheOrderFlipsTheVerdict) {
   expect_refused(e, "order", "which arm ran first");
 }
 
+TEST(AbJudge, RefusesWhereTakingTheOrderEffectOutChangesTheVerdict) {
+  // Both orders favour B at the median, but with A first hardly: nothing is resolved. Without the effect of
+  // position, everything would be.
+  Experiment e = clean();
+  const double with_a_first[] = {-.003, -.002, -.001, .0015, .002, .004};
+  int next = 0;
+  for (const auto& pair : complete_pairs(e, RunKind::pair)) {
+    const double ratio = pair.first == Side::a ? with_a_first[next] : .04 + .001 * next;
+    for (auto& o : e.observations)
+      if (&o == pair.b) o.value = pair.a->value * std::exp(-ratio);
+    if (pair.first == Side::b) ++next;
+  }
+  expect_refused(e, "order", "which arm ran first");
+}
+
 TEST(AbJudge, AnOrderEffectThatChangesNothingIsOnlyReported) {
   const Verdict v = judge(synthetic_experiment(12, schedule_seed, {.06, .005, {.second = .03}, 11}));
   EXPECT_EQ(v.outcome, Outcome::faster);

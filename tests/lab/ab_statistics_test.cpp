@@ -108,7 +108,7 @@ TEST(AbPairs, EstimateIsMedianExactIntervalAndWins) {
 }
 
 TEST(AbPairs, TheSmallestEffectIsWhereTheVerdictTurns) {
-  Values ratios{-.03, -.02, -.01, .00, .01, .01, .02, .04, .05, -.04, -.02, .03};
+  Values ratios{-.03, -.02, -.01, .00, .01, .01, .02, .04, .05, -.04, -.02, .035};
   const Estimate e = *estimate(ratios);
   ASSERT_FALSE(e.resolved());
   for (const double sign : {-1.0, 1.0}) {

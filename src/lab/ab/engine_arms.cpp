@@ -112,7 +112,6 @@ void EngineArms::open(Side side) {
   o.threads = arm.engine->options().threads, o.context = arm.engine->context();
   o.prefill_chunk = arm.engine->options().prefill_chunk;
   o.memory = plan.request.budget_bytes;
-  if (arm.engine->config().experts > 0) o.expert_slots = plan.slots;
   arm.facts = {arm.engine->description(), plan.slots, plan.total_bytes};
 }
 
