@@ -119,11 +119,12 @@ std::string roles(const Experiment& e) {
   const auto whole = static_cast<double>(table.whole.difference_ns);
   for (const auto& row : table.rows) text += role_line(row, table.pairs, whole);
   text += role_line(table.whole, table.pairs, whole);
-  std::string refunds;
-  for (const auto& row : table.rows)
-    if (static_cast<double>(row.difference_ns) * whole < 0 && row.interval &&
-        (row.interval->low > 0 || row.interval->high < 0))
+  std::string refunds;  // what is resolved and at least a hundredth of the whole's difference
+  for (const auto& row : table.rows) {
+    const bool resolved = row.interval && (row.interval->low > 0 || row.interval->high < 0);
+    if (resolved && static_cast<double>(row.difference_ns) / whole < -0.01)
       refunds += (refunds.empty() ? "" : ", ") + row.role;
+  }
   if (!refunds.empty()) text += fmt::format("  against the whole: {}\n", refunds);
   return text;
 }
