@@ -13,6 +13,7 @@ int run(const Arguments& arguments);
 int info(const Arguments& arguments);
 int plan(const Arguments& arguments);
 int bench(const Arguments& arguments);
+int profile(const Arguments& arguments);
 int verify(const Arguments& arguments);
 int ab(const Arguments& arguments);
 int tokenize(const Arguments& arguments);

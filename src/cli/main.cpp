@@ -26,6 +26,7 @@ constexpr Command commands[] = {
     {"info", "describe a model file: architecture, tensors by type, what is unsupported", weir::cli::info},
     {"plan", "show where the memory budget would go, without loading", weir::cli::plan},
     {"bench", "measure prompt and decode speed on seeded tokens", weir::cli::bench},
+    {"profile", "where the time of decode goes, and what would attack it", weir::cli::profile},
     {"verify", "prove that settings do not change tokens or logits on this machine", weir::cli::verify},
     {"ab", "compare two option sets or commands, with statistics that may refuse", weir::cli::ab},
     {"tokenize", "text to token ids and pieces", weir::cli::tokenize},

@@ -16,7 +16,7 @@ namespace weir::cli {
 
 namespace {
 
-// Four prompts of different length and kind, so that lanes differ.
+// Four prompts of different length and kind, so that lanes differ; the quick run takes the first two.
 constexpr const char* default_prompts[] = {
     "The command line tool reads a file and",
     "NAME\n    weir - a gate that holds a river to a fixed level\n\nSYNOPSIS\n    weir [OPTION]... "
@@ -28,7 +28,9 @@ constexpr const char* default_prompts[] = {
     "order:",
 };
 
-std::vector<lab::VerifyPrompt> prompts_for(const Engine& probe, const std::string& file, int n) {
+constexpr int quick_prompts = 2, full_tokens = 24, quick_tokens = 8;
+
+std::vector<lab::VerifyPrompt> prompts_for(const Engine& probe, const std::string& file, int n, bool quick) {
   std::vector<lab::VerifyPrompt> prompts;
   const auto add = [&](const std::string& name, const std::string& text) {
     auto tokens = probe.tokenizer().encode(text, {});
@@ -40,7 +42,8 @@ std::vector<lab::VerifyPrompt> prompts_for(const Engine& probe, const std::strin
   };
   if (!file.empty()) add(file, prompt_text({}, file));
   int number = 0;
-  for (const char* text : default_prompts) add(fmt::format("{}", ++number), text);
+  for (const char* text : default_prompts)
+    if (!quick || number < quick_prompts) add(fmt::format("{}", ++number), text);
   return prompts;
 }
 
@@ -51,6 +54,29 @@ nlohmann::ordered_json to_json(const lab::VerifyOutcome& o, const std::vector<st
   return {{"cell", o.cell},          {"tokens_hash", tokens},      {"logits_hash", logits},
           {"hits", o.experts.hits},  {"misses", o.experts.misses}, {"equal", different.empty()},
           {"differences", different}};
+}
+
+nlohmann::ordered_json to_json(const lab::Parting& p) {
+  if (p.first.operation.empty()) return nullptr;
+  return {{"prompt", p.prompt},
+          {"position", p.first.position},
+          {"layer", p.first.layer},
+          {"operation", p.first.operation}};
+}
+
+/// In the middle of the first prompt and of the layers.
+lab::PlantedFault plan_fault(const Engine& probe, const std::vector<lab::VerifyPrompt>& prompts) {
+  return {static_cast<int>(prompts.front().tokens.size() / 2), probe.config().layers / 2,
+          Operation::attention};
+}
+
+lab::VerifyCell& cell_named(std::vector<lab::VerifyCell>& cells, const std::string& name) {
+  std::string names;
+  for (size_t i = 1; i < cells.size(); ++i) {
+    if (cells[i].name == name) return cells[i];
+    names += (names.empty() ? "" : ", ") + cells[i].name;
+  }
+  throw input_error("--plant-fault {}: expected a cell besides the first: {}", name, names);
 }
 
 /// One hash for all prompts, for the table.
@@ -65,30 +91,39 @@ uint64_t combined(const std::vector<uint64_t>& hashes) {
 int verify(const Arguments& arguments) {
   EngineFlags flags;
   std::string file;
-  int n = 24;
-  bool json = false;
+  std::optional<int> predict;
+  bool json = false, quick = false;
+  std::string fault;
   CommandLine line(
       "verify",
       "Runs prompts through threads, chunks, slots, policies, I/O, lanes, ledger and instruction sets; any "
       "difference in tokens or logits fails.");
   flags.add(line, EngineFlags::With::engine);
   line.option("-f,--file", &file, "a prompt of your own, besides the built-in ones");
-  line.option("-n,--predict", &n, 1, 100'000, "new tokens a prompt");
+  line.option("-n,--predict", &predict, 1, 100'000, "new tokens a prompt; default 24, with --quick 8");
+  line.flag("--quick", &quick, "one cell of each kind, two prompts, fewer tokens");
+  line.option("--plant-fault", &fault, "test: flip one bit in this cell, which verify must then report");
   line.flag("--json", &json, "one line of JSON on stdout");
   if (!line.parse(arguments)) return 0;
   const EngineOptions options = flags.options();
   const Engine probe(options);
-  const auto prompts = prompts_for(probe, file, n);
-  const auto cells = lab::verify_matrix(options, probe);
+  const int n = predict.value_or(quick ? quick_tokens : full_tokens);
+  const auto prompts = prompts_for(probe, file, n, quick);
+  auto cells = lab::verify_matrix(options, probe);
+  if (quick) std::erase_if(cells, [](const lab::VerifyCell& cell) { return !cell.quick; });
+  lab::PlantedFault planted = plan_fault(probe, prompts);
+  if (!fault.empty()) cell_named(cells, fault).options.probe = &planted;
   Progress progress("verifying", cells.size(), "cells");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   std::vector<lab::VerifyOutcome> outcomes;
   int failed = 0, skipped = 0;
   for (const auto& cell : cells) {
     std::vector<std::string> different;
+    std::optional<lab::Parting> parting;
     try {
       outcomes.push_back(lab::run_cell(cell, prompts, n));
       different = lab::differences(outcomes.front(), outcomes.back());
+      if (!different.empty()) parting = lab::locate_difference(cells.front(), cell, prompts, n);
     } catch (const Error& e) {
       if (outcomes.empty() || e.kind() == Error::Kind::failure) throw;
       ++skipped;  // this setting does not fit here (no AVX2, no unbuffered reads, the budget)
@@ -103,9 +138,11 @@ int verify(const Arguments& arguments) {
                  hex(combined(o.tokens_hash)), hex(combined(o.logits_hash)), o.experts.hits, o.experts.misses,
                  different.empty() ? "equal" : "DIFFERENT");
       for (const auto& d : different) fmt::print("  {}\n", d);
+      if (parting) fmt::print("  {}\n", parting->describe());
       std::fflush(stdout);
     }
     rows.push_back(to_json(o, different));
+    if (parting) rows.back()["first_difference"] = to_json(*parting);
     progress.update(outcomes.size());
   }
   if (json)

@@ -38,6 +38,7 @@ struct EngineOptions {
   LedgerOptions ledger;
   std::string route_trace;          ///< file, or empty
   uint64_t landing_order_seed = 0;  ///< tests: see ExpertRunner
+  OperationProbe* probe = nullptr;  ///< sees the residual stream between operations; must outlive the engine
 };
 
 class Engine {

@@ -137,6 +137,12 @@ void Round::forward() {
   args.rope = e_.rope_table_;
   args.experts = e_.runner_.get();
   args.faults = &faults_;
+  args.probe = e_.options_.probe;
+  if (args.probe) {
+    std::vector<int32_t> requests;
+    for (const int32_t lane : lane_) requests.push_back(e_.lanes_[static_cast<size_t>(lane)].id);
+    args.probe->begin_batch(requests, position_);
+  }
   e_.family_->forward(args);
 }
 

@@ -19,13 +19,17 @@ std::string first_difference(const std::vector<Token>& a, const std::vector<Toke
   return "the same tokens from different logits";
 }
 
-Request make_request(const VerifyPrompt& prompt, int n) {
+/// `id` is the one that the engine will give it.
+Request make_request(const VerifyPrompt& prompt, int n, int id, TrailRecorder* recorder) {
   Request r;
   r.prompt = prompt.tokens;
   r.max_tokens = n;
   r.ignore_eos = true;
   r.sampler.greedy = true;
   r.hash_logits = true;
+  r.logits_from = static_cast<int>(prompt.tokens.size()) - 1;
+  if (recorder)
+    r.on_logits = [=](int position, std::span<const float> row) { recorder->add_logits(id, position, row); };
   return r;
 }
 
@@ -51,43 +55,56 @@ std::vector<std::string> differences(const VerifyOutcome& base, const VerifyOutc
 
 std::vector<VerifyCell> verify_matrix(const EngineOptions& base, const Engine& probe) {
   std::vector<VerifyCell> cells;
-  const auto add = [&](std::string name, auto&& change, bool together = false) {
-    VerifyCell cell{std::move(name), base, together};
+  const auto add_to = [&](bool quick, std::string name, auto&& change, bool together = false) {
+    VerifyCell cell{std::move(name), base, together, quick};
     change(cell.options);
     cells.push_back(std::move(cell));
   };
+  const auto add = [&](std::string name, auto&& change) { add_to(true, std::move(name), change); };
+  const auto add_long = [&](std::string name, auto&& change) { add_to(false, std::move(name), change); };
   add("base", [](EngineOptions&) {});
   add("threads 1", [](EngineOptions& o) { o.threads = 1; });
-  add("threads 2", [](EngineOptions& o) { o.threads = 2; });
+  add_long("threads 2", [](EngineOptions& o) { o.threads = 2; });
   for (const int chunk : {1, 7, 64})
-    add(fmt::format("prefill chunk {}", chunk), [=](EngineOptions& o) { o.prefill_chunk = chunk; });
+    add_to(chunk == 7, fmt::format("prefill chunk {}", chunk),
+           [=](EngineOptions& o) { o.prefill_chunk = chunk; });
   add("prefill in one chunk", [&](EngineOptions& o) { o.prefill_chunk = probe.context(); });
   const int k = probe.config().top_k, experts = probe.config().experts;
   if (k > 0) {
     for (const int slots : {k, k + 1, 2 * k, experts})
       if (slots <= experts)
-        add(fmt::format("expert slots {}", slots), [=](EngineOptions& o) { o.expert_slots = slots; });
-    add("policy lfu",
-        [=](EngineOptions& o) { o.policy = ExpertPolicy::lfu, o.expert_slots = std::min(experts, 2 * k); });
+        add_to(slots == k || slots == experts, fmt::format("expert slots {}", slots),
+               [=](EngineOptions& o) { o.expert_slots = slots; });
+    add_long("policy lfu", [=](EngineOptions& o) {
+      o.policy = ExpertPolicy::lfu, o.expert_slots = std::min(experts, 2 * k);
+    });
     add("policy lru",
         [=](EngineOptions& o) { o.policy = ExpertPolicy::lru, o.expert_slots = std::min(experts, 2 * k); });
-    add("io direct", [](EngineOptions& o) { o.reader.mode = IoMode::direct; });
+    add_long("io direct", [](EngineOptions& o) { o.reader.mode = IoMode::direct; });
     add("io buffered", [](EngineOptions& o) { o.reader.mode = IoMode::buffered; });
     add("io thread pool", [](EngineOptions& o) { o.reader.io_uring = false; });
     for (const uint64_t seed : {1, 2, 3})
-      add(fmt::format("landing order {}", seed),
-          [=](EngineOptions& o) { o.landing_order_seed = seed, o.expert_slots = std::min(experts, 2 * k); });
+      add_to(seed == 1, fmt::format("landing order {}", seed), [=](EngineOptions& o) {
+        o.landing_order_seed = seed, o.expert_slots = std::min(experts, 2 * k);
+      });
   }
-  add(
-      "lanes 4", [](EngineOptions& o) { o.lanes = 4; }, true);
+  add_to(
+      true, "lanes 4", [](EngineOptions& o) { o.lanes = 4; }, true);
   add("ledger 1", [](EngineOptions& o) { o.ledger.enabled = true; });
-  add("ledger 16", [](EngineOptions& o) { o.ledger.enabled = true, o.ledger.ring_rounds = 16; });
+  add_long("ledger 16", [](EngineOptions& o) { o.ledger.enabled = true, o.ledger.ring_rounds = 16; });
+  add("ledger with delays", [](EngineOptions& o) {
+    o.ledger.enabled = o.ledger.trace = true;
+    o.ledger.inject_role = Role::attention, o.ledger.inject_ns = 100'000;
+  });
   add("isa scalar", [](EngineOptions& o) { o.isa = Isa::scalar; });
   return cells;
 }
 
-VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& prompts, int n) {
-  Engine engine(cell.options);
+VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& prompts, int n,
+                       TrailRecorder* recorder) {
+  EngineOptions options = cell.options;
+  if (recorder) options.probe = recorder;
+  Engine engine(options);
   engine.load();
   VerifyOutcome outcome;
   outcome.cell = cell.name;
@@ -97,7 +114,8 @@ VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& 
   outcome.tokens.resize(prompts.size());
   if (cell.together) {
     std::map<int, size_t> index_of;
-    for (size_t i = 0; i < prompts.size(); ++i) index_of[engine.submit(make_request(prompts[i], n))] = i;
+    for (size_t i = 0; i < prompts.size(); ++i)
+      index_of[engine.submit(make_request(prompts[i], n, static_cast<int>(i), recorder))] = i;
     while (engine.step()) {
     }
     for (auto& result : engine.take_finished()) {
@@ -105,10 +123,38 @@ VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& 
       store(outcome, index, std::move(result));
     }
   } else {
-    for (size_t i = 0; i < prompts.size(); ++i) store(outcome, i, engine.run(make_request(prompts[i], n)));
+    for (size_t i = 0; i < prompts.size(); ++i)
+      store(outcome, i, engine.run(make_request(prompts[i], n, static_cast<int>(i), recorder)));
   }
   outcome.experts = engine.expert_counters();
   return outcome;
+}
+
+std::string Parting::describe() const {
+  if (first.operation.empty())
+    return "run again with every operation hashed, both were equal: the difference comes and goes";
+  const std::string layer = first.layer >= 0 ? fmt::format("layer {}, ", first.layer) : "";
+  return fmt::format("first: prompt {}, position {}, {}{}", prompt, first.position, layer, first.operation);
+}
+
+Parting locate_difference(const VerifyCell& base, const VerifyCell& cell,
+                          const std::vector<VerifyPrompt>& prompts, int n) {
+  TrailRecorder left(base.options.probe), right(cell.options.probe);
+  const VerifyOutcome a = run_cell(base, prompts, n, &left), b = run_cell(cell, prompts, n, &right);
+  const int layers = Engine(base.options).config().layers;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto id = static_cast<int>(i);
+    const FirstDifference first = first_difference(left.trail(id), right.trail(id), layers);
+    if (!first.operation.empty()) return {prompts[i].name, first};
+    // The same logits, and yet another token: nothing is left but the choice.
+    const auto& x = a.tokens[i];
+    const auto& y = b.tokens[i];
+    const auto at = std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin();
+    if (x != y)
+      return {prompts[i].name,
+              {static_cast<int>(prompts[i].tokens.size()) + static_cast<int>(at), -1, "sample"}};
+  }
+  return {};
 }
 
 }  // namespace weir::lab

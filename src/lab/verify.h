@@ -1,13 +1,13 @@
-// weir verify: runs one prompt set through settings that must not change a token or a logit, and compares
-// hashes with the base cell. Pure comparison over engines; printing is the caller's.
+// weir verify: runs one prompt set through settings that must not change a token or a logit, compares hashes
+// with the base cell, and finds the first operation that made a difference. Printing is the caller's.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
+#include "lab/trail.h"
 
 namespace weir::lab {
 
@@ -21,6 +21,7 @@ struct VerifyCell {
   std::string name;  ///< "threads 2"
   EngineOptions options;
   bool together = false;  ///< all prompts at once in lanes of one engine, instead of one after the other
+  bool quick = true;      ///< belongs to the short matrix too
 };
 
 struct VerifyOutcome {
@@ -35,10 +36,23 @@ struct VerifyOutcome {
 std::vector<std::string> differences(const VerifyOutcome& base, const VerifyOutcome& outcome);
 
 /// The matrix for a model: threads, prefill chunk, slots, policy, I/O, landing order, lanes, ledger,
-/// instruction set. The first cell is the base. `base` carries the user's own settings (memory, context).
+/// instruction set. The first cell is the base. `base` carries the user's own settings (memory, context). One
+/// cell of each kind is marked quick.
 std::vector<VerifyCell> verify_matrix(const EngineOptions& base, const Engine& probe);
 
-/// Runs one cell: greedy, `n` new tokens a prompt.
-VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& prompts, int n);
+/// Runs one cell: greedy, `n` new tokens a prompt. `recorder` (or null) sees every operation; the cell's own
+/// probe is then the recorder's to call.
+VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& prompts, int n,
+                       TrailRecorder* recorder = nullptr);
+
+/// Where a cell parted from the base.
+struct Parting {
+  std::string prompt;
+  FirstDifference first;  ///< no operation: the second time both were equal
+  std::string describe() const;
+};
+/// Runs both cells again with every operation hashed: the first prompt that differs and where.
+Parting locate_difference(const VerifyCell& base, const VerifyCell& cell,
+                          const std::vector<VerifyPrompt>& prompts, int n);
 
 }  // namespace weir::lab

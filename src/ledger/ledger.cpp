@@ -166,6 +166,13 @@ bool Ledger::injects(uint64_t round_index) const {
   return options_.inject_ns > 0 && (random_u64(options_.inject_seed, round_index) & 1) != 0;
 }
 
+void Ledger::inject(Role role, uint64_t ns, uint64_t seed) {
+  WEIR_CHECK(!in_round_, "a delay for {} in the midst of a round", role_name(role));
+  options_.inject_role = role;
+  options_.inject_ns = ns;
+  options_.inject_seed = seed;
+}
+
 void Ledger::expert_traffic(const ExpertCounters& delta) { add(pending_experts_, delta); }
 
 void Ledger::imbalance(uint64_t busy_ns, uint64_t barrier_ns, uint64_t tasks) {

@@ -133,6 +133,9 @@ class Ledger {
   /// A finished read (for the trace); times from now_ns().
   void read_span(uint64_t begin_ns, uint64_t end_ns, int layer, uint64_t bytes);
 
+  /// Another delay to inject (LedgerOptions) from the next round on; 0 ns: none. Between rounds only.
+  void inject(Role role, uint64_t ns, uint64_t seed);
+
   // --- reading ---
   const PhaseAccount& phase(Phase p) const { return current_generation_[static_cast<int>(p)]; }
   const PhaseAccount& cumulative(Phase p) const { return cumulative_[static_cast<int>(p)]; }

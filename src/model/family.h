@@ -15,6 +15,7 @@
 #include "experts/store.h"
 #include "gguf/reader.h"
 #include "model/config.h"
+#include "model/operation_probe.h"
 #include "model/weights.h"
 
 namespace weir {
@@ -27,6 +28,7 @@ struct ForwardArgs {
   RopeTable rope;
   ExpertRunner* experts = nullptr;  ///< null for dense models
   std::vector<RowFault>* faults = nullptr;
+  OperationProbe* probe = nullptr;  ///< null: nobody looks
 };
 
 class Family {
@@ -64,6 +66,10 @@ class Family {
   /// Adds a resident tensor after checking its shape; vectors must be F32, matrices computable.
   void need_vector(const gguf::Model& model, const std::string& name, int64_t n);
   void need_matrix(const gguf::Model& model, const std::string& name, int64_t in, int64_t out);
+  /// Shows the residual stream to the probe, where there is one.
+  void show(const ForwardArgs& args, Device& device, Operation operation, int layer, float* h) const {
+    if (args.probe) args.probe->after(device, operation, layer, h, config_.hidden);
+  }
   /// token_embd, output (where untied), output_norm.
   void need_ends(const gguf::Model& model);
   /// A layer's attention as AttentionBlock takes it, and the norm before its feed-forward.

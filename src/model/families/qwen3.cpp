@@ -92,10 +92,13 @@ void Qwen3::bind(Device& device, const Weights& w, int max_rows) {
 void Qwen3::forward(const ForwardArgs& args) {
   device_->begin_role(Role::embed);
   device_->embed({head_.embedding(), args.rows, h_.as<float>()});
+  show(args, *device_, Operation::embed, 0, h_.as<float>());
   for (int i = 0; i < config_.layers; ++i) {
     const Layer& layer = layers_[static_cast<size_t>(i)];
     attention_.forward(layer.attention, args, args.kv[static_cast<size_t>(i)], h_.as<float>());
+    show(args, *device_, Operation::attention, i, h_.as<float>());
     feed_forward(layer, args.rows.count);
+    show(args, *device_, Operation::feed_forward, i, h_.as<float>());
   }
 }
 

@@ -1,0 +1,172 @@
+#include "lab/profile/levers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/stats.h"
+#include "lab/profile/analysis.h"
+#include "ledger/report.h"
+
+namespace weir::lab {
+
+namespace {
+
+/// The decode account and what the predictions take from it, in nanoseconds over all runs.
+struct Base {
+  const Profile& profile;
+  PhaseAccount decode;
+  double wall = 0, exposed = 0, busy = 0;
+  std::optional<Role> largest;
+
+  explicit Base(const Profile& p) : profile(p), decode(total_decode(p.runs)) {
+    wall = static_cast<double>(decode.wall_ns);
+    exposed = static_cast<double>(role_ns(decode, Role::expert_wait));
+    busy = static_cast<double>(decode.experts.read_busy_ns);
+    largest = largest_role(decode);
+  }
+  bool largest_is(Role role) const { return largest == role; }
+  bool largest_computes() const {
+    return largest && role_lane(*largest) == LaneKind::device;
+  }
+  /// Speed over the measured one where wall time shrinks by `saved` ns (Amdahl).
+  double gain(double saved) const { return wall > saved ? wall / (wall - saved) : 1; }
+};
+
+const SlotTraffic* traffic_at(const Profile& profile, int slots) {
+  for (const SlotTraffic& point : profile.curve)
+    if (point.slots == slots) return &point;
+  return nullptr;
+}
+
+double hit_percent(const SlotTraffic& t) { return 100 * ratio(t.hits, t.hits + t.misses); }
+
+/// Another number of slots: exposed waiting shrinks as the misses of the replayed routing do.
+Lever other_slots(const Base& base, std::string name, int slots) {
+  const ProfileSettings& s = base.profile.settings;
+  Lever lever;
+  lever.name = std::move(name);
+  lever.setting = fmt::format("--expert-slots {}", slots);
+  lever.attacks_largest = base.largest_is(Role::expert_wait);
+  const uint64_t more = static_cast<uint64_t>(slots - s.slots) * s.slot_level_bytes;
+  if (lever.name == "memory") lever.setting = fmt::format("--memory {}", human_bytes(s.plan_bytes + more));
+  const SlotTraffic *now = traffic_at(base.profile, s.slots), *then = traffic_at(base.profile, slots);
+  if (now == nullptr || then == nullptr) {
+    lever.how = "no routing was recorded";
+    return lever;
+  }
+  lever.gain = base.gain(base.exposed * (1 - (now->misses > 0 ? ratio(then->misses, now->misses) : 1.0)));
+  lever.how = fmt::format(
+      "{} of {} experts in slots instead of {}: the recorded routing, replayed, hits {:.1f} % instead of "
+      "{:.1f} %; each miss that is left is taken to wait as long as now, {:.3f} ms a token in all",
+      slots, s.experts, s.slots, hit_percent(*then), hit_percent(*now),
+      base.exposed / 1e6 / static_cast<double>(std::max<uint64_t>(base.decode.tokens, 1)));
+  return lever;
+}
+
+void add_slot_levers(const Base& base, std::vector<Lever>& all) {
+  const ProfileSettings& s = base.profile.settings;
+  if (s.experts == 0) return;
+  if (s.slots >= s.experts) {
+    all.push_back({"slots", "none", std::nullopt, false, false,
+                   "every expert has a slot already: what is still read is each expert's first use"});
+    return;
+  }
+  const int fit = slots_that_fit(s);
+  if (fit > s.slots) all.push_back(other_slots(base, "slots", fit));
+  const int twice = std::min(s.experts, 2 * s.slots);
+  if (twice > fit) all.push_back(other_slots(base, "memory", twice));
+  if (s.experts > std::max(twice, fit)) all.push_back(other_slots(base, "memory", s.experts));
+}
+
+void add_read_lever(const Base& base, std::vector<Lever>& all) {
+  const ExpertCounters& e = base.decode.experts;
+  if (e.reads == 0 || base.busy <= 0) return;
+  // What compute hides now it would hide of the shorter reads too.
+  const double hidden = std::max(0.0, base.busy - base.exposed);
+  const double exposed = std::min(base.exposed, std::max(0.0, base.busy / 2 - hidden));
+  Lever lever;
+  lever.name = "read size";
+  lever.setting = "larger reads, --io, --read-advice, a faster disk";
+  lever.gain = base.gain(base.exposed - exposed);
+  lever.attacks_largest = base.largest_is(Role::expert_wait);
+  lever.how = fmt::format(
+      "if reads took half as long: now {:.2f} GB/s in reads of {} on average, {:.3f} of {:.3f} ms a token "
+      "exposed; what is hidden now would stay hidden. Whether the disk can is not measured here",
+      static_cast<double>(e.bytes_read) / base.busy, human_bytes(e.bytes_read / e.reads),
+      ms_per_token(base.decode, static_cast<uint64_t>(base.exposed)),
+      ms_per_token(base.decode, e.read_busy_ns));
+  all.push_back(std::move(lever));
+}
+
+void add_thread_lever(const Base& base, std::vector<Lever>& all) {
+  const ProfileSettings& s = base.profile.settings;
+  const PhaseAccount& d = base.decode;
+  Lever lever;
+  lever.name = "threads";
+  lever.attacks_largest = base.largest_computes();
+  lever.at_most = true;
+  if (d.tasks == 0 || d.worker_busy_ns == 0) return;
+  const double team = static_cast<double>(s.threads);
+  const double worked = static_cast<double>(d.worker_busy_ns) / team;
+  const double waited = static_cast<double>(d.worker_barrier_ns) / team;
+  const double idle = 100 * phase_figures(d).barrier_share;
+  if (s.threads >= s.processors) {
+    lever.setting = fmt::format("a better split of the work over {} threads", s.threads);
+    lever.gain = base.gain(waited);
+    lever.how = fmt::format(
+        "all {} processors have a thread; {:.1f} % of the workers' time inside tasks goes to waiting for the "
+        "slowest one, and a perfect split would save it",
+        s.processors, idle);
+  } else {
+    const int more = std::min(2 * s.threads, s.processors);
+    lever.setting = fmt::format("-t {}", more);
+    lever.gain = base.gain((worked + waited) * (1 - team / more));
+    lever.how = fmt::format(
+        "Amdahl: {:.1f} % of wall time is inside tasks of the thread team and would be split over {} instead "
+        "of {} threads at today's imbalance ({:.1f} %), if memory keeps up",
+        100 * (worked + waited) / base.wall, more, s.threads, idle);
+  }
+  all.push_back(std::move(lever));
+}
+
+void add_what_is_not_built(const Base& base, std::vector<Lever>& all) {
+  double device = 0;
+  for (int r = 0; r < role_count; ++r)
+    if (role_lane(static_cast<Role>(r)) == LaneKind::device && static_cast<Role>(r) != Role::unattributed)
+      device += static_cast<double>(role_ns(base.decode, static_cast<Role>(r)));
+  all.push_back({"drafting", "none yet", std::nullopt, false, base.largest_computes(),
+                 "not available yet, so nothing was measured and nothing is predicted"});
+  all.push_back(
+      {"device", "none yet", std::nullopt, false, base.largest_computes(),
+       fmt::format("not available yet; the ceiling of any device, if all {:.1f} % of its roles' time "
+                   "went away and nothing else changed, is {:.2f} times the speed",
+                   100 * device / std::max(base.wall, 1.0), base.gain(device))});
+}
+
+}  // namespace
+
+int slots_that_fit(const ProfileSettings& s) {
+  if (s.slot_level_bytes == 0 || s.budget_bytes <= s.plan_bytes) return s.slots;
+  const uint64_t more = (s.budget_bytes - s.plan_bytes) / s.slot_level_bytes;
+  return static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(s.slots) + more,
+                                             static_cast<uint64_t>(std::max(s.experts, s.slots))));
+}
+
+std::vector<Lever> levers(const Profile& profile) {
+  const Base base(profile);
+  std::vector<Lever> all;
+  if (base.decode.wall_ns == 0) return all;
+  add_slot_levers(base, all);
+  add_read_lever(base, all);
+  add_thread_lever(base, all);
+  add_what_is_not_built(base, all);
+  std::stable_sort(all.begin(), all.end(), [](const Lever& a, const Lever& b) {
+    return std::tuple(a.gain.has_value(), a.attacks_largest, a.gain.value_or(0)) >
+           std::tuple(b.gain.has_value(), b.attacks_largest, b.gain.value_or(0));
+  });
+  return all;
+}
+
+}  // namespace weir::lab

@@ -1,0 +1,87 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lab/profile/report.h"
+#include "lab/profile/what_if.h"
+
+namespace weir::lab {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json slope_json(const std::optional<Slope>& slope) {
+  if (!slope) return nullptr;
+  return {{"slope", slope->value},
+          {"low", slope->low},
+          {"high", slope->high},
+          {"coverage", slope->coverage},
+          {"rounds", slope->rounds}};
+}
+
+std::string interval(const Slope& s) { return fmt::format("{:.2f} to {:.2f}", s.low, s.high); }
+
+/// What an engineer would say of it: only where the interval decides.
+std::string verdict(const Slope& s) {
+  if (s.low > 0.75) return "serial";
+  if (s.high < 0.25) return "hidden";
+  if (s.low > 0.25 && s.high < 0.75) return "partly hidden";
+  return "not resolved";
+}
+
+}  // namespace
+
+std::string what_if_text(const WhatIf& result, Layout layout) {
+  const bool markdown = layout == Layout::markdown;
+  const auto paragraph = [&](const std::string& text) {
+    return markdown ? text + "\n" : wrap(text, 118, "  ");
+  };
+  std::string out = markdown ? "## What if a role were slower\n\n" : "What if a role were slower\n";
+  out += paragraph(settings_text(result.settings));
+  out += paragraph(fmt::format(
+      "Prompt {} ({} tokens), median decode round {:.3f} ms; {} runs without a delay and {} for each role, "
+      "{:.0f} or {:.0f} us spun at its first entry in about half of the rounds; the tokens stayed the same.",
+      result.prompt, result.prompt_tokens, result.median_round_ns / 1e6, result.runs, result.runs,
+      static_cast<double>(result.delay_ns) / 1e3, static_cast<double>(result.delay_ns) / 500));
+  Table table;
+  table.header = {"role",    "share %",         "criticality", "95 % interval",
+                  "verdict", "share x crit. %", "own time",    "rounds"};
+  for (const Criticality& c : result.roles) {
+    std::vector<std::string> row{role_name(c.role), fmt::format("{:.1f}", 100 * c.share)};
+    if (c.round) {
+      row.insert(row.end(),
+                 {fmt::format("{:.2f}", c.round->value), interval(*c.round), verdict(*c.round),
+                  fmt::format("{:.1f}", 100 * c.share * c.round->value),
+                  c.own ? fmt::format("{:.2f}", c.own->value) : "-", fmt::format("{}", c.round->rounds)});
+    } else {
+      row.insert(row.end(), {"-", "-", "too few delays", "-", "-", "-"});
+    }
+    table.rows.push_back(std::move(row));
+  }
+  out += "\n" + print_table(table, layout) + "\n";
+  out += paragraph(
+      "Criticality is how much longer a round got for each unit of delay: near 1 the role's time is serial, "
+      "near 0 it is hidden behind other work. Own time is the same for the role's own account. A delay in "
+      "expert_wait runs while reads are in flight, so what the reads would have taken anyway hides it.");
+  return out;
+}
+
+Json what_if_json(const WhatIf& result) {
+  Json roles = Json::array();
+  for (const Criticality& c : result.roles)
+    roles.push_back({{"role", role_name(c.role)},
+                     {"share", c.share},
+                     {"criticality", slope_json(c.round)},
+                     {"own", slope_json(c.own)}});
+  return {{"schema", "weir-what-if-1"},
+          {"settings", settings_json(result.settings)},
+          {"prompt", result.prompt},
+          {"prompt_tokens", result.prompt_tokens},
+          {"runs", result.runs},
+          {"delay_ns", result.delay_ns},
+          {"median_round_ns", result.median_round_ns},
+          {"roles", roles}};
+}
+
+}  // namespace weir::lab

@@ -1,0 +1,125 @@
+// Criticality from delays: known slopes are found through noise, interruptions and drift, and the interval
+// covers the truth as often as it says.
+#include "lab/profile/what_if.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/random.h"
+#include "lab/synthetic_profile.h"
+#include "support/paths.h"
+
+namespace weir::lab {
+namespace {
+
+struct World {
+  double slope = 1;
+  double noise_ns = 20'000;
+  double interruptions = 0;  // share of rounds that lose 5 ms to something else
+  double drift = 0;          // a run is this much slower than the one before
+  int runs = 4, rounds = 64;
+};
+
+double gaussian(uint64_t seed, uint64_t i) {
+  return std::sqrt(-2 * std::log(1 - random_unit(seed, 2 * i))) *
+         std::cos(6.283185307179586 * random_unit(seed, 2 * i + 1));
+}
+
+/// Runs without a delay, then as many with 200 us and 400 us in half of their rounds.
+std::vector<DelayedRun> observe(const World& w, uint64_t seed) {
+  std::vector<DelayedRun> runs;
+  uint64_t draw = 0;
+  for (int r = 0; r < 2 * w.runs; ++r) {
+    DelayedRun run;
+    for (int i = 0; i < w.rounds; ++i) {
+      const double work =
+          1'000'000 + 300'000 * random_unit(7, static_cast<uint64_t>(i));  // the same in all runs
+      const bool hit = r >= w.runs && random_unit(seed + 1, draw) < 0.5;
+      const double delay = hit ? (r % 2 ? 400'000 : 200'000) : 0;
+      const double lost = random_unit(seed + 2, draw) < w.interruptions ? 5'000'000 : 0;
+      run.delay_ns.push_back(delay);
+      run.time_ns.push_back(work * (1 + w.drift * r) + w.slope * delay + lost +
+                            w.noise_ns * gaussian(seed + 3, draw));
+      ++draw;
+    }
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+TEST(WhatIf, KnownSlopesAreFound) {
+  for (const double truth : {0.0, 0.4, 1.0}) {
+    World world;
+    world.slope = truth;
+    const auto slope = delay_slope(observe(world, 11));
+    ASSERT_TRUE(slope);
+    EXPECT_NEAR(slope->value, truth, 0.05);
+    EXPECT_LE(slope->low, slope->value);
+    EXPECT_GE(slope->high, slope->value);
+    EXPECT_LT(slope->high - slope->low, 0.15);
+    EXPECT_GE(slope->coverage, 0.95);
+  }
+}
+
+TEST(WhatIf, InterruptionsAndDriftDoNotMoveTheSlope) {
+  World world;
+  world.interruptions = 0.03;
+  world.drift = 0.02;
+  const auto slope = delay_slope(observe(world, 12));
+  ASSERT_TRUE(slope);
+  EXPECT_NEAR(slope->value, 1, 0.1);
+}
+
+TEST(WhatIf, TheIntervalCoversTheTruthAsOftenAsItSays) {
+  World world;
+  world.slope = 0.5;
+  world.noise_ns = 80'000;
+  int covered = 0;
+  constexpr int experiments = 400;
+  for (uint64_t e = 0; e < experiments; ++e) {
+    const auto slope = delay_slope(observe(world, 1000 + 17 * e));
+    covered += slope->low <= 0.5 && 0.5 <= slope->high;
+  }
+  EXPECT_GE(covered, 0.92 * experiments);
+}
+
+TEST(WhatIf, TooFewDelaysGiveNoSlope) {
+  World world;
+  world.rounds = 5;
+  EXPECT_FALSE(delay_slope(observe(world, 13)));
+  std::vector<DelayedRun> none = observe(World{}, 14);
+  for (auto& run : none) std::fill(run.delay_ns.begin(), run.delay_ns.end(), 0.0);
+  EXPECT_FALSE(delay_slope(none)) << "the role never ran";
+  EXPECT_FALSE(delay_slope({}));
+}
+
+TEST(WhatIf, ASerialRoleOfTheEngineIsSerialAndItsOwnTimeGrows) {
+  EngineOptions options;
+  options.model = testing::pocket_model();
+  options.context = 256;
+  options.expert_slots = 32;
+  WhatIfRequest request;
+  request.profile.new_tokens = 33;
+  request.runs = 2;
+  request.delay_ns = 4'000'000;  // far above what a busy machine adds by itself
+  Engine engine(profile_engine_options(options, request.profile, ""));
+  engine.load();
+  const auto result = measure_what_if(engine, fit_prompt({"p", "The river", false}, engine, 33), request);
+  ASSERT_TRUE(result);
+  bool head = false;
+  for (const Criticality& c : result->roles) {
+    if (c.role != Role::head) continue;
+    head = true;
+    ASSERT_TRUE(c.round && c.own);
+    EXPECT_NEAR(c.own->value, 1, 0.15) << "the spin is charged to the role that spun";
+    EXPECT_GT(c.round->value, 0.6);
+    EXPECT_GT(c.share, 0);
+  }
+  EXPECT_TRUE(head);
+  const std::string text = what_if_text(*result, Layout::text);
+  EXPECT_NE(text.find("criticality"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weir::lab
