@@ -2,10 +2,27 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <string>
 
 #include "base/error.h"
 
 namespace weir::cli {
+
+namespace {
+
+/// Numbers from low to high, NaN not among them; the complaint has the value and the names as listed.
+template <typename Number>
+CLI::Validator between(const std::string& names, Number low, Number high) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        Number value{};
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return std::string();
+        return fmt::format("\"{}\" is not a number from {} to {} (option {})", text, low, high, names);
+      },
+      fmt::format("{} to {}", low, high), "between");
+}
+
+}  // namespace
 
 struct CommandLine::Impl {
   CLI::App app;
@@ -16,6 +33,7 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
     : impl_(std::make_unique<Impl>()) {
   impl_->app.description(description);
   impl_->app.name("weir " + name);
+  impl_->app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   impl_->name = name;
 }
 
@@ -33,18 +51,18 @@ void CommandLine::option(const std::string& names, std::optional<std::string>* t
 }
 void CommandLine::option(const std::string& names, std::vector<std::string>* target,
                          const std::string& help) {
-  impl_->app.add_option(names, *target, help);
+  impl_->app.add_option(names, *target, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 void CommandLine::option(const std::string& names, int* target, int low, int high, const std::string& help) {
-  impl_->app.add_option(names, *target, help)->check(CLI::Range(low, high))->capture_default_str();
+  impl_->app.add_option(names, *target, help)->check(between(names, low, high))->capture_default_str();
 }
 void CommandLine::option(const std::string& names, std::optional<int>* target, int low, int high,
                          const std::string& help) {
-  impl_->app.add_option(names, *target, help)->check(CLI::Range(low, high));
+  impl_->app.add_option(names, *target, help)->check(between(names, low, high));
 }
 void CommandLine::option(const std::string& names, float* target, float low, float high,
                          const std::string& help) {
-  impl_->app.add_option(names, *target, help)->check(CLI::Range(low, high))->capture_default_str();
+  impl_->app.add_option(names, *target, help)->check(between(names, low, high))->capture_default_str();
 }
 void CommandLine::option(const std::string& names, std::optional<uint64_t>* target, const std::string& help) {
   impl_->app.add_option(names, *target, help);

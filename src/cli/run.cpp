@@ -126,7 +126,8 @@ int run(const Arguments& arguments) {
   const uint64_t seed = request.sampler.seed;
   const Result result = engine->run(std::move(request));
   progress.reset();
-  if (!f.json) write_out(detokenizer.finish() + "\n");
+  if (!f.json && (result.finish != Finish::failed || !result.tokens.empty()))
+    write_out(detokenizer.finish() + "\n");
   if (logits && result.finish != Finish::failed) logits->commit();
   print_summary(*engine, result);
   report_ledger(*engine, f.engine);
