@@ -128,8 +128,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(ReadCase{"uring_direct", IoMode::direct, true, 0, ReadAdvice::off},
                     ReadCase{"uring_direct_4096", IoMode::direct, true, 4096, ReadAdvice::off},
                     ReadCase{"uring_direct_16384", IoMode::direct, true, 16384, ReadAdvice::off},
-                    ReadCase{"uring_buffered", IoMode::buffered, true, 512, ReadAdvice::off},
-                    ReadCase{"uring_buffered_hinted", IoMode::buffered, true, 0, ReadAdvice::bounded},
+                    ReadCase{"buffered", IoMode::buffered, true, 512, ReadAdvice::off},
+                    ReadCase{"buffered_hinted", IoMode::buffered, true, 0, ReadAdvice::bounded},
                     ReadCase{"pool_direct", IoMode::direct, false, 0, ReadAdvice::off},
                     ReadCase{"pool_direct_4096", IoMode::direct, false, 4096, ReadAdvice::off},
                     ReadCase{"pool_buffered", IoMode::buffered, false, 0, ReadAdvice::off},
@@ -234,7 +234,7 @@ TEST_P(Reader, DescribesItself) {
   const ReadCase& setup = GetParam();
   EXPECT_THAT(reader->description(),
               HasSubstr(setup.mode == IoMode::direct ? ", unbuffered, " : ", buffered, "));
-  EXPECT_THAT(reader->description(), HasSubstr(setup.io_uring ? "io_uring" : "3 threads"));
+  EXPECT_THAT(reader->description(), HasSubstr(setup.io_uring && reader->direct() ? "io_uring" : "3 threads"));
   EXPECT_EQ(reader->direct(), setup.mode == IoMode::direct);
   EXPECT_EQ(reader->page_cache_bytes() == 0, reader->direct());
   if (setup.alignment) {
@@ -276,7 +276,7 @@ TEST(ReaderOptions, AutomaticFallsBackWithAReasonAndDirectRefuses) {
   auto reader = ExpertReader::open({file}, options);
   EXPECT_FALSE(reader->direct());
   EXPECT_THAT(reader->description(),
-              MatchesRegex("io_uring, buffered, 1-byte alignment \\(unbuffered reads fail: .*\\)"));
+              MatchesRegex("4 threads, buffered, 1-byte alignment \\(unbuffered reads fail: .*\\)"));
   options.mode = IoMode::direct;
   try {
     ExpertReader::open({file}, options);
