@@ -1,7 +1,7 @@
 // Reads expert slices into slots: io_uring with every miss of a layer in flight; a thread pool for buffered
 // reads and where io_uring is refused. Unbuffered where the file system gives the true bytes that way (probed
-// with a read-back check), buffered otherwise with the cache dropped behind. I/O trouble is a value, with file
-// and offset.
+// with a read-back check), buffered otherwise with the cache dropped behind. I/O trouble is a value, with
+// file and offset.
 #pragma once
 
 #include <cstdint>
