@@ -1,5 +1,6 @@
-// Reads through a few threads with pread, where io_uring is refused. A read's end is taken by the thread that
-// made it, so busy time is exact here.
+// Reads through a few threads with pread: buffered ones, whose copying would hold up the thread that submits
+// to a ring, and unbuffered ones where io_uring is refused. A read's end is taken by the thread that made it,
+// so busy time is exact here.
 #include <unistd.h>
 
 #include <algorithm>

@@ -43,9 +43,10 @@ struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
 };
 
-/// Reads the first bytes of the tensor data unbuffered and buffered. Empty where they agree.
-std::string probe(const InputFile& direct, const InputFile& buffered, uint64_t data_offset,
-                  uint64_t alignment) {
+}  // namespace
+
+std::string probe_direct(const InputFile& direct, const InputFile& buffered, uint64_t data_offset,
+                         uint64_t alignment) {
   const uint64_t begin = data_offset / alignment * alignment;
   if (begin >= direct.size()) return "";
   const uint64_t bytes = (uint64_t{64 << 10} + alignment - 1) / alignment * alignment;
@@ -63,8 +64,6 @@ std::string probe(const InputFile& direct, const InputFile& buffered, uint64_t d
     return fmt::format("unbuffered reads at offset {} return other bytes than buffered ones", begin);
   return "";
 }
-
-}  // namespace
 
 void drop_cached(const InputFile& file, uint64_t offset, uint64_t bytes) {
   // The kernel keeps pages that are only partly named, so whole ones are.
@@ -89,7 +88,7 @@ ReadSource open_read_source(const std::vector<gguf::File>& files, const ReaderOp
     for (size_t i = 0; i < files.size() && source.reason.empty(); ++i) {
       try {
         direct.push_back(InputFile::open(files[i].path, O_DIRECT));
-        source.reason = probe(direct.back(), source.files[i], files[i].data_offset, source.alignment);
+        source.reason = probe_direct(direct.back(), source.files[i], files[i].data_offset, source.alignment);
       } catch (const Error& e) {
         source.reason = e.what();
       }

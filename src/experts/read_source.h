@@ -21,6 +21,11 @@ struct ReadSource {
 /// Throws Error where a file cannot be opened, or where IoMode::direct was asked for and does not work.
 ReadSource open_read_source(const std::vector<gguf::File>& files, const ReaderOptions& options);
 
+/// Reads the first bytes of the tensor data through both; empty where they agree, else what is wrong with
+/// `direct`.
+std::string probe_direct(const InputFile& direct, const InputFile& buffered, uint64_t data_offset,
+                         uint64_t alignment);
+
 /// Lets go of the page cache over these bytes and the pages they touch.
 void drop_cached(const InputFile& file, uint64_t offset, uint64_t bytes);
 

@@ -23,7 +23,7 @@ std::unique_ptr<ExpertReader> ExpertReader::open(const std::vector<gguf::File>& 
   WEIR_CHECK(!files.empty());
   ReadSource source = open_read_source(files, options);
   std::string why;
-  if (options.io_uring) {
+  if (options.io_uring && source.direct) {
     auto reader = make_uring_reader(source, options, why);
     if (reader) return reader;
   }

@@ -1,6 +1,7 @@
-// Reads expert slices into slots: io_uring with every miss of a layer in flight, a thread pool where io_uring
-// is refused. Unbuffered where the file system gives the true bytes that way (probed with a read-back check),
-// buffered otherwise with the cache dropped behind. I/O trouble is a value, with file and offset.
+// Reads expert slices into slots: io_uring with every miss of a layer in flight; a thread pool for buffered
+// reads and where io_uring is refused. Unbuffered where the file system gives the true bytes that way (probed
+// with a read-back check), buffered otherwise with the cache dropped behind. I/O trouble is a value, with
+// file and offset.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct ReaderOptions {
   IoMode mode = IoMode::automatic;
   ReadAdvice advice =
       ReadAdvice::off;   ///< buffered only: bounded read-ahead hints for the misses just planned
-  bool io_uring = true;  ///< false: the thread pool (for tests and for kernels that refuse)
+  bool io_uring = true;  ///< unbuffered only; false: the thread pool (for tests)
   int pool_threads = 4;
   uint64_t alignment_override = 0;  ///< tests: pretend this alignment
 };

@@ -1,6 +1,6 @@
-// Reads through one io_uring: every waiting piece that the ring takes goes to the kernel in one system call.
-// The kernel does not say when a read finished, so its end is when it was collected: no later than the next
-// call, and never earlier than the truth.
+// Unbuffered reads through one io_uring: every waiting piece that the ring takes goes to the kernel in one
+// system call. The kernel does not say when a read finished, so its end is when it was collected: no later
+// than the next call, and never earlier than the truth.
 #include <liburing.h>
 
 #include <algorithm>
@@ -61,6 +61,9 @@ class UringReader final : public QueuedReader {
     io_uring_prep_read(sqe, file_of(p).fd(), p.destination + p.start,
                        static_cast<unsigned>(p.bytes - p.start), p.offset + p.start);
     io_uring_sqe_set_data64(sqe, index);
+    // A buffered read copies within the system call; on the kernel's own threads it does not hold up this
+    // one.
+    if (!direct()) sqe->flags |= IOSQE_ASYNC;
     ++prepared_;
   }
 
@@ -81,7 +84,6 @@ class UringReader final : public QueuedReader {
     ReadPiece& p = piece(index);
     const ReadStep step = advance(p, result, read_alignment());
     if (step == ReadStep::again) return prepare(index);
-    if (!direct()) drop_cached(file_of(p), p.offset, p.bytes);
     finish({index, step, result < 0 ? -result : 0, now});
   }
 

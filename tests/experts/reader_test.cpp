@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "experts/plan.h"
 #include "experts/read_piece.h"
+#include "experts/read_source.h"
 #include "support/temp_dir.h"
 
 namespace weir {
@@ -128,8 +129,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(ReadCase{"uring_direct", IoMode::direct, true, 0, ReadAdvice::off},
                     ReadCase{"uring_direct_4096", IoMode::direct, true, 4096, ReadAdvice::off},
                     ReadCase{"uring_direct_16384", IoMode::direct, true, 16384, ReadAdvice::off},
-                    ReadCase{"uring_buffered", IoMode::buffered, true, 512, ReadAdvice::off},
-                    ReadCase{"uring_buffered_hinted", IoMode::buffered, true, 0, ReadAdvice::bounded},
+                    ReadCase{"buffered", IoMode::buffered, true, 512, ReadAdvice::off},
+                    ReadCase{"buffered_hinted", IoMode::buffered, true, 0, ReadAdvice::bounded},
                     ReadCase{"pool_direct", IoMode::direct, false, 0, ReadAdvice::off},
                     ReadCase{"pool_direct_4096", IoMode::direct, false, 4096, ReadAdvice::off},
                     ReadCase{"pool_buffered", IoMode::buffered, false, 0, ReadAdvice::off},
@@ -234,7 +235,8 @@ TEST_P(Reader, DescribesItself) {
   const ReadCase& setup = GetParam();
   EXPECT_THAT(reader->description(),
               HasSubstr(setup.mode == IoMode::direct ? ", unbuffered, " : ", buffered, "));
-  EXPECT_THAT(reader->description(), HasSubstr(setup.io_uring ? "io_uring" : "3 threads"));
+  EXPECT_THAT(reader->description(),
+              HasSubstr(setup.io_uring && reader->direct() ? "io_uring" : "3 threads"));
   EXPECT_EQ(reader->direct(), setup.mode == IoMode::direct);
   EXPECT_EQ(reader->page_cache_bytes() == 0, reader->direct());
   if (setup.alignment) {
@@ -276,7 +278,7 @@ TEST(ReaderOptions, AutomaticFallsBackWithAReasonAndDirectRefuses) {
   auto reader = ExpertReader::open({file}, options);
   EXPECT_FALSE(reader->direct());
   EXPECT_THAT(reader->description(),
-              MatchesRegex("io_uring, buffered, 1-byte alignment \\(unbuffered reads fail: .*\\)"));
+              MatchesRegex("4 threads, buffered, 1-byte alignment \\(unbuffered reads fail: .*\\)"));
   options.mode = IoMode::direct;
   try {
     ExpertReader::open({file}, options);
@@ -285,6 +287,23 @@ TEST(ReaderOptions, AutomaticFallsBackWithAReasonAndDirectRefuses) {
     EXPECT_EQ(e.kind(), Error::Kind::input);
     EXPECT_THAT(e.what(), HasSubstr("--io direct: " + file.path + ": unbuffered reads fail"));
   }
+}
+
+TEST(ReaderOptions, TheProbeSeesAFileSystemThatReturnsOtherBytes) {
+  test::TempDir dir;
+  std::vector<uint8_t> data = pattern(100'000);
+  test::write_file(dir.file("true"), data.data(), data.size());
+  data[50'000] ^= 1;
+  test::write_file(dir.file("false"), data.data(), data.size());
+  const auto probe = [&](const char* direct, uint64_t data_offset) {
+    return probe_direct(InputFile::open(dir.file(direct), O_DIRECT), InputFile::open(dir.file("true")),
+                        data_offset, 4096);
+  };
+  EXPECT_EQ(probe("true", 777), "");
+  EXPECT_EQ(probe("true", 99'999), "");
+  EXPECT_EQ(probe("true", 100'000), "") << "no tensor data";
+  EXPECT_THAT(probe("false", 777), HasSubstr("unbuffered reads at offset 0 return other bytes"));
+  EXPECT_EQ(probe("false", 60'000), "");
 }
 
 TEST(ReaderOptions, AMissingFileIsNamed) {

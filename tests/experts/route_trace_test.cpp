@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/random.h"
 #include "support/temp_dir.h"
 
@@ -104,6 +106,33 @@ TEST_F(Trace, EveryFlippedBitIsAnError) {
     damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
     ASSERT_NE(read_error(damaged), "") << "byte " << i;
   }
+}
+
+TEST_F(Trace, AWrongByteUnderARightChecksumNeverYieldsWhatTheHeaderExcludes) {
+  write();
+  const std::string whole = test::read_file(path_);
+  int refused = 0;
+  for (size_t i = 8; i + 8 < whole.size(); ++i) {
+    std::string forged = whole;
+    forged[i] = static_cast<char>(forged[i] ^ (1 << (7 - i % 8)));
+    const uint64_t sum = Hash64().add(forged.data(), forged.size() - 8).value();
+    std::memcpy(forged.data() + forged.size() - 8, &sum, 8);
+    try {
+      const RouteTrace trace = RouteTrace::parse({forged.begin(), forged.end()}, path_);
+      const auto top_k = static_cast<size_t>(trace.header.top_k);
+      for (const RouteRecord& r : trace.records) {
+        const int experts = trace.header.experts.at(static_cast<size_t>(r.layer));
+        ASSERT_EQ(r.ids.size(), static_cast<size_t>(r.rows) * top_k);
+        for (size_t k = 0; k < r.ids.size(); ++k) {
+          ASSERT_LT(r.ids[k], experts) << "byte " << i;
+          ASSERT_TRUE(k % top_k == 0 || r.ids[k] > r.ids[k - 1]) << "byte " << i;
+        }
+      }
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 500);
 }
 
 TEST_F(Trace, OtherFilesAndVersionsAreNamedForWhatTheyAre) {
