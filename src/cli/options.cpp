@@ -29,7 +29,8 @@ Isa parse_isa(const std::string& text) {
   if (text == "auto") return Isa::automatic;
   if (text == "scalar") return Isa::scalar;
   if (text == "avx2") return Isa::avx2;
-  throw input_error("--isa {}: expected auto, scalar or avx2", text);
+  if (text == "avx512") return Isa::avx512;
+  throw input_error("--isa {}: expected auto, scalar, avx2 or avx512", text);
 }
 
 Role parse_role(const std::string& text) {
@@ -55,7 +56,7 @@ void EngineFlags::add(CommandLine& line, With with) {
               "prompt rows in a round; 0: 512, fewer in a tight budget");
   line.option("--io", &io, "expert reads: auto, direct (unbuffered) or buffered");
   line.option("--read-advice", &read_advice, "read-ahead hints of buffered reads: off or bounded");
-  line.option("--isa", &isa, "instruction set: auto, avx2 or scalar (same bits)");
+  line.option("--isa", &isa, "instruction set: auto, avx512, avx2 or scalar (same bits)");
   if (with != With::engine_and_ledger) return;
   line.option("--ledger", &ledger, "timing ledger: 0 off, N > 0 on with a line every N decode rounds");
   line.option("--ledger-json", &ledger_json, "write the ledger as JSON to this file (switches it on)");

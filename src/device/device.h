@@ -266,10 +266,11 @@ inline Buffer::~Buffer() {
   if (data_) device_->free(data_, bytes_);
 }
 
-enum class Isa : uint8_t { automatic, scalar, avx2 };
+enum class Isa : uint8_t { automatic, scalar, avx2, avx512 };
 
-/// The CPU device. `threads` >= 1. Isa::automatic takes AVX2+FMA+F16C where the processor has them; avx2
-/// throws Error where it does not.
+/// The CPU device. `threads` >= 1. Isa::automatic takes the widest that the processor has. avx2 needs AVX2,
+/// FMA and F16C, avx512 also AVX512-VNNI (for the block formats' matmuls); both throw Error where it lacks
+/// them.
 std::unique_ptr<Device> make_cpu_device(int threads, Isa isa = Isa::automatic);
 
 }  // namespace weir

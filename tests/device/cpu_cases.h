@@ -65,14 +65,20 @@ class RandomMatrix {
 struct DeviceSetup {
   Isa isa;
   int threads;
-  std::string name() const { return (isa == Isa::avx2 ? "avx2 x " : "scalar x ") + std::to_string(threads); }
+  std::string name() const {
+    return (isa == Isa::avx512 ? "avx512 x "
+            : isa == Isa::avx2 ? "avx2 x "
+                               : "scalar x ") +
+           std::to_string(threads);
+  }
 };
 /// Scalar with one thread first: the others are held to it.
 inline std::vector<DeviceSetup> device_setups() {
   std::vector<DeviceSetup> setups;
-  for (Isa isa : {Isa::scalar, Isa::avx2})
+  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
     for (int threads : {1, 2, 3})
-      if (isa == Isa::scalar || cpu::processor_has_avx2()) setups.push_back({isa, threads});
+      if (isa == Isa::scalar || (isa == Isa::avx2 ? cpu::processor_has_avx2() : cpu::processor_has_vnni()))
+        setups.push_back({isa, threads});
   return setups;
 }
 

@@ -27,8 +27,10 @@ TEST(CpuDevice, NamesWhatItRunsOn) {
   EXPECT_EQ(make_cpu_device(1, Isa::scalar)->description(), "cpu: 1 thread, scalar");
   EXPECT_EQ(make_cpu_device(3, Isa::scalar)->description(), "cpu: 3 threads, scalar");
   EXPECT_EQ(make_cpu_device(1)->name(), "cpu");
-  EXPECT_EQ(make_cpu_device(1)->description(),
-            cpu::processor_has_avx2() ? "cpu: 1 thread, avx2" : "cpu: 1 thread, scalar");
+  const std::string widest = cpu::processor_has_vnni()   ? "avx512"
+                             : cpu::processor_has_avx2() ? "avx2"
+                                                         : "scalar";
+  EXPECT_EQ(make_cpu_device(1)->description(), "cpu: 1 thread, " + widest);
 }
 
 TEST(CpuDevice, RefusesThreadCountsOutOfRange) {

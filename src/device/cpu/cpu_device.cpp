@@ -60,7 +60,7 @@ CpuDevice::CpuDevice(int threads, const MatmulKernels& matmul, const FloatKernel
     : team_(threads), matmul_(matmul), float_(floats) {}
 
 std::string CpuDevice::description() const {
-  return fmt::format("cpu: {} thread{}, {}", team_.size(), team_.size() == 1 ? "" : "s", float_.isa);
+  return fmt::format("cpu: {} thread{}, {}", team_.size(), team_.size() == 1 ? "" : "s", matmul_.isa);
 }
 
 Buffer CpuDevice::allocate(size_t bytes, const char* what) {
@@ -186,13 +186,17 @@ std::unique_ptr<Device> make_cpu_device(int threads, Isa isa) {
   constexpr int most_threads = 1024;
   if (threads < 1 || threads > most_threads)
     throw input_error("threads: {} is not in 1..{}", threads, most_threads);
-  const bool has_avx2 = cpu::processor_has_avx2();
+  const bool has_avx2 = cpu::processor_has_avx2(), has_avx512 = cpu::processor_has_vnni();
   if (isa == Isa::avx2 && !has_avx2)
     throw input_error("isa: this processor has no AVX2, FMA and F16C; use scalar");
-  const bool avx2 = has_avx2 && isa != Isa::scalar;
-  return std::make_unique<cpu::CpuDevice>(threads,
-                                          avx2 ? cpu::avx2_matmul_kernels() : cpu::scalar_matmul_kernels(),
-                                          avx2 ? cpu::avx2_float_kernels() : cpu::scalar_float_kernels());
+  if (isa == Isa::avx512 && !has_avx512)
+    throw input_error("isa: this processor has no AVX512-VNNI; use avx2 or scalar");
+  if (isa == Isa::scalar || !has_avx2)
+    return std::make_unique<cpu::CpuDevice>(threads, cpu::scalar_matmul_kernels(),
+                                            cpu::scalar_float_kernels());
+  const bool avx512 = has_avx512 && isa != Isa::avx2;
+  return std::make_unique<cpu::CpuDevice>(
+      threads, avx512 ? cpu::vnni_matmul_kernels() : cpu::avx2_matmul_kernels(), cpu::avx2_float_kernels());
 }
 
 }  // namespace weir

@@ -10,7 +10,7 @@
 namespace weir::cpu {
 namespace {
 
-constexpr int64_t out_grain = 8;
+constexpr int64_t out_grain = 16;
 /// Of reading and unpacking a weight row, in units of multiplying it with one row of activations.
 constexpr int64_t weight_row_cost = 4;
 

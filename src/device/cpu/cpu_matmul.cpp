@@ -12,7 +12,7 @@
 namespace weir::cpu {
 namespace {
 
-constexpr int64_t out_grain = 8;  ///< output rows that a kernel likes to take together
+constexpr int64_t out_grain = 16;  ///< output rows that a kernel likes to take together
 constexpr int most_selected = 128;
 
 struct Choice {

@@ -43,7 +43,7 @@ struct QuantizeTask {
 using QuantizeKernel = bool (*)(const QuantizeTask& task);
 
 struct MatmulKernels {
-  const char* isa;                    ///< "scalar", "avx2", "avx512vnni"
+  const char* isa;                    ///< "scalar", "avx2", "avx512"
   MatmulKernel (*matmul)(Type type);  ///< null for types that are not computable
   QuantizeKernel quantize32, quantize256;
 };

@@ -42,7 +42,7 @@ MatmulKernel vnni_matmul(Type type) {
 
 constexpr MatmulKernels kScalar = {"scalar", scalar_matmul, quantize32_scalar, quantize256_scalar};
 constexpr MatmulKernels kAvx2 = {"avx2", avx2_matmul, quantize32_avx2, quantize256_avx2};
-constexpr MatmulKernels kVnni = {"avx512vnni", vnni_matmul, quantize32_avx2, quantize256_avx2};
+constexpr MatmulKernels kVnni = {"avx512", vnni_matmul, quantize32_avx2, quantize256_avx2};
 
 }  // namespace
 
