@@ -88,6 +88,22 @@ LayerSlots::LayerSlots(int experts, int slots)
       frequency(static_cast<size_t>(experts), 0),
       last_use(static_cast<size_t>(experts), 0) {}
 
+void count_demand(ExpertDemand& demand, std::span<const int32_t> ids, int experts) {
+  demand.count.assign(static_cast<size_t>(experts), 0);
+  for (const int32_t id : ids) {
+    WEIR_CHECK(id >= 0 && id < experts, "expert {} of {}", id, experts);
+    ++demand.count[static_cast<size_t>(id)];
+  }
+  demand.needed.clear();
+  demand.uses.clear();
+  for (int32_t e = 0; e < experts; ++e) {
+    const int32_t count = demand.count[static_cast<size_t>(e)];
+    if (count == 0) continue;
+    demand.needed.push_back(e);
+    demand.uses.push_back(count);
+  }
+}
+
 FetchPlan plan_fetch(LayerSlots& slots, std::span<const int32_t> needed, std::span<const int32_t> uses,
                      ExpertPolicy policy) {
   WEIR_CHECK(needed.size() == uses.size(), "{} ids, {} uses", needed.size(), uses.size());

@@ -200,6 +200,17 @@ TEST(Policy, AWideBatchLeavesTheMostUsedExpertsInTheirSlots) {
   for (const int32_t e : favourites) EXPECT_EQ(resident(state).count(e), 1u) << e;
 }
 
+TEST(Policy, DemandIsTheDistinctIdsInOrderWithTheRowsThatUseThem) {
+  ExpertDemand demand;
+  count_demand(demand, Ids{1, 4, 0, 4, 4, 6}, 7);
+  EXPECT_EQ(demand.needed, (Ids{0, 1, 4, 6}));
+  EXPECT_EQ(demand.uses, (Ids{1, 1, 3, 1}));
+  EXPECT_EQ(demand.count, (Ids{1, 1, 0, 0, 3, 0, 1}));
+  count_demand(demand, Ids{2}, 3);  // nothing of the call before
+  EXPECT_EQ(demand.needed, Ids{2});
+  EXPECT_EQ(demand.count, (Ids{0, 0, 1}));
+}
+
 TEST(Policy, UnknownPolicyIsNamedWithTheChoices) {
   EXPECT_EQ(parse_expert_policy("lru"), ExpertPolicy::lru);
   EXPECT_STREQ(policy_name(parse_expert_policy("lfu")), "lfu");
