@@ -11,8 +11,10 @@ namespace weir {
 namespace {
 
 /// A layer's counts are halved once they reach this many uses an expert on average: history fades with a
-/// half-life of about ageing_window / 2 * experts / top_k rows, however the rows were batched.
-constexpr uint64_t ageing_window = 64;
+/// half-life of about ageing_window / 2 * experts / top_k rows, however the rows were batched. Shorter
+/// follows the text better, longer is truer to traffic without memory; 32 is within 0.2 points of the
+/// best on the one and within one on the other (docs/replay.md).
+constexpr uint64_t ageing_window = 32;
 
 /// What keeping an expert is worth; the smallest goes first. Ids make the order total.
 using Value = std::tuple<uint64_t, uint64_t, int32_t>;
