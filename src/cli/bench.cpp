@@ -150,6 +150,7 @@ int bench(const Arguments& arguments) {
     }
   }
   report_ledger(*engine, flags);
+  engine->close_trace();
   if (json)
     print_json(to_json(*engine, all));
   else

@@ -16,6 +16,7 @@ int bench(const Arguments& arguments);
 int profile(const Arguments& arguments);
 int verify(const Arguments& arguments);
 int ab(const Arguments& arguments);
+int replay(const Arguments& arguments);
 int tokenize(const Arguments& arguments);
 int perplexity(const Arguments& arguments);
 

@@ -29,6 +29,8 @@ constexpr Command commands[] = {
     {"profile", "where the time of decode goes, and what would attack it", weir::cli::profile},
     {"verify", "prove that settings do not change tokens or logits on this machine", weir::cli::verify},
     {"ab", "compare two option sets or commands, with statistics that may refuse", weir::cli::ab},
+    {"replay", "hit rates, bytes and waits of a recorded routing for any slots, without the model",
+     weir::cli::replay},
     {"tokenize", "text to token ids and pieces", weir::cli::tokenize},
     {"perplexity", "perplexity of a text file", weir::cli::perplexity},
 };

@@ -96,6 +96,7 @@ int perplexity(const Arguments& arguments) {
     progress.update(i + 1);
   }
   report_ledger(*engine, flags);
+  engine->close_trace();
   if (running.empty()) throw failure("interrupted before the first window was complete");
   if (json)
     print_json({{"perplexity", score.perplexity()},

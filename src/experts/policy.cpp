@@ -11,8 +11,10 @@ namespace weir {
 namespace {
 
 /// A layer's counts are halved once they reach this many uses an expert on average: history fades with a
-/// half-life of about ageing_window / 2 * experts / top_k rows, however the rows were batched.
-constexpr uint64_t ageing_window = 64;
+/// half-life of about ageing_window / 2 * experts / top_k rows, however the rows were batched. Shorter
+/// follows the text better, longer is truer to traffic without memory; 32 is within 0.2 points of the
+/// best on the one and within one on the other (docs/replay.md).
+constexpr uint64_t ageing_window = 32;
 
 /// What keeping an expert is worth; the smallest goes first. Ids make the order total.
 using Value = std::tuple<uint64_t, uint64_t, int32_t>;
@@ -87,6 +89,22 @@ LayerSlots::LayerSlots(int experts, int slots)
       slot_of_expert(static_cast<size_t>(experts), -1),
       frequency(static_cast<size_t>(experts), 0),
       last_use(static_cast<size_t>(experts), 0) {}
+
+void count_demand(ExpertDemand& demand, std::span<const int32_t> ids, int experts) {
+  demand.count.assign(static_cast<size_t>(experts), 0);
+  for (const int32_t id : ids) {
+    WEIR_CHECK(id >= 0 && id < experts, "expert {} of {}", id, experts);
+    ++demand.count[static_cast<size_t>(id)];
+  }
+  demand.needed.clear();
+  demand.uses.clear();
+  for (int32_t e = 0; e < experts; ++e) {
+    const int32_t count = demand.count[static_cast<size_t>(e)];
+    if (count == 0) continue;
+    demand.needed.push_back(e);
+    demand.uses.push_back(count);
+  }
+}
 
 FetchPlan plan_fetch(LayerSlots& slots, std::span<const int32_t> needed, std::span<const int32_t> uses,
                      ExpertPolicy policy) {

@@ -45,6 +45,17 @@ struct FetchPlan {
   int hits = 0, misses = 0;
 };
 
+/// A call's distinct experts (increasing ids) and how many rows use each: what plan_fetch takes. Kept between
+/// calls so that a round allocates nothing.
+struct ExpertDemand {
+  std::vector<int32_t> needed, uses;
+  std::vector<int32_t> count;  ///< scratch, per expert
+};
+
+/// Groups the ids of a call's rows, each in [0, experts). The engine and the replay of its trace both ask
+/// here.
+void count_demand(ExpertDemand& demand, std::span<const int32_t> ids, int experts);
+
 /// Plans the fetches for the distinct experts `needed` (increasing ids; `uses[i]` rows need needed[i]) and
 /// updates `slots` to the state after the plan. Pure otherwise: same arguments, same plan, whatever order
 /// reads land in. Needs slots >= 1; slots below needed.size() make more waves.

@@ -48,7 +48,7 @@ void ExpertRunner::run(const MoeArgs& args, std::vector<RowFault>& faults) {
   device_.begin_role(Role::schedule);
   group_pairs(args);
   if (trace_) trace_->record(args.layer, ids_, args.rows);
-  const FetchPlan plan = cache_.plan(args.layer, needed_, uses_);
+  const FetchPlan plan = cache_.plan(args.layer, demand_.needed, demand_.uses);
   for (size_t w = 0; w < plan.waves.size(); ++w) {
     if (w > 0) {
       device_.begin_role(Role::schedule);
@@ -62,29 +62,15 @@ void ExpertRunner::run(const MoeArgs& args, std::vector<RowFault>& faults) {
   account(plan);
 }
 
-/// Fills ids_, needed_, uses_ and pairs_: the pairs of expert e are pairs_[pair_begin_[e], pair_begin_[e +
-/// 1]).
+/// Fills ids_, demand_ and pairs_: the pairs of expert e are pairs_[pair_begin_[e], pair_begin_[e + 1]).
 void ExpertRunner::group_pairs(const MoeArgs& args) {
   const auto pairs = static_cast<size_t>(args.rows) * static_cast<size_t>(args.top_k);
   const auto experts = static_cast<size_t>(store_.layer(args.layer).experts);
   ids_.resize(pairs);
   device_.download(ids_.data(), args.ids, pairs * sizeof(int32_t));
-  std::fill(pair_begin_.begin(), pair_begin_.end(), 0);
-  for (const int32_t id : ids_) {
-    WEIR_CHECK(id >= 0 && static_cast<size_t>(id) < experts, "expert {} of {} in layer {}", id, experts,
-               args.layer);
-    ++pair_begin_[static_cast<size_t>(id) + 1];
-  }
-  needed_.clear();
-  uses_.clear();
-  for (size_t e = 0; e < experts; ++e) {
-    const int32_t count = pair_begin_[e + 1];
-    if (count > 0) {
-      needed_.push_back(static_cast<int32_t>(e));
-      uses_.push_back(count);
-    }
-    pair_begin_[e + 1] += pair_begin_[e];
-  }
+  count_demand(demand_, ids_, static_cast<int>(experts));
+  pair_begin_[0] = 0;
+  for (size_t e = 0; e < experts; ++e) pair_begin_[e + 1] = pair_begin_[e] + demand_.count[e];
   pairs_.resize(pairs);
   next_pair_.assign(pair_begin_.begin(), pair_begin_.end());
   for (size_t p = 0; p < pairs; ++p)

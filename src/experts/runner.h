@@ -68,7 +68,8 @@ class ExpertRunner {
   int max_rows_, top_k_;
 
   // Of the call under way; members so that a round allocates nothing once they have grown.
-  std::vector<int32_t> ids_, needed_, uses_;
+  std::vector<int32_t> ids_;
+  ExpertDemand demand_;
   std::vector<int32_t> pairs_, pair_begin_, next_pair_;  ///< pairs by expert
   std::vector<ExpertPin> pins_;
   std::vector<Fetch> landed_;  ///< landed, not yet computed
