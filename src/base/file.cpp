@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -69,6 +70,21 @@ void InputFile::pread_exact(void* out, size_t bytes, uint64_t offset) const {
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  struct stat status {};
+  if (path_.empty()) throw input_error("the path of an output file is empty: expected a file");
+  if (::stat(path_.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode))
+      throw input_error("{}: is a directory: expected a file to write", quote(path_));
+    if (!S_ISREG(status.st_mode)) {
+      fd_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+      if (!fd_) throw input_error("{}: cannot be written: {}", quote(path_), std::strerror(errno));
+      return;
+    }
+    if (char* real = ::realpath(path_.c_str(), nullptr)) {
+      path_ = real;
+      std::free(real);
+    }
+  }
   // The name is unique among processes by the pid and within this one by the counter; a leftover of a crashed
   // process with our pid is stepped over.
   static std::atomic<unsigned> counter{0};
@@ -76,11 +92,11 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
     temporary_ = fmt::format("{}.{}.{}.tmp", path_, ::getpid(), counter++);
     fd_ = FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   } while (!fd_ && errno == EEXIST);
-  if (!fd_) throw failure("{}: cannot create {}: {}", path_, temporary_, std::strerror(errno));
+  if (!fd_) throw input_error("{}: cannot be written: {}", quote(path_), std::strerror(errno));
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_) ::unlink(temporary_.c_str());
+  if (fd_ && !temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
@@ -100,6 +116,7 @@ void AtomicFile::write(const void* data, size_t bytes) {
 
 void AtomicFile::commit() {
   WEIR_CHECK(fd_, "second commit to {}", path_);
+  if (temporary_.empty()) return fd_.reset();  // written through
   // Hazard: without the sync a crash after the rename may leave an empty file under the final name.
   if (::fsync(fd_.get()) != 0) throw failure("{}: cannot sync: {}", path_, std::strerror(errno));
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)

@@ -49,8 +49,9 @@ class InputFile {
 };
 
 /// Replaces `path` as a whole: bytes go to a temporary file beside it, and commit() syncs and renames it over
-/// `path`. Without commit() the temporary is removed and `path` is as it was. Throws Error (failure) with the
-/// path.
+/// `path`. Without commit() the temporary is removed and `path` is as it was. A symbolic link is followed; a
+/// device or pipe is written through. Throws Error with the path: input where it cannot be written to,
+/// failure later.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

@@ -10,7 +10,21 @@ namespace weir {
 
 void log_line(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
-void log_warning(const std::string& message) { std::fprintf(stderr, "weir: warning: %s\n", message.c_str()); }
+std::string printable(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
+  }
+  return out;
+}
+
+void log_warning(const std::string& message) {
+  std::fprintf(stderr, "weir: warning: %s\n", printable(message).c_str());
+}
 
 Progress::Progress(std::string what, uint64_t total, std::string unit)
     : what_(std::move(what)),

@@ -8,6 +8,9 @@
 
 namespace weir {
 
+/// `text` with control characters as \xNN, so that what a file or an argument holds cannot break a line or a
+/// terminal.
+std::string printable(const std::string& text);
 /// One line on stderr.
 void log_line(const std::string& line);
 /// "weir: warning: ..." on stderr.

@@ -13,6 +13,7 @@
 #include "base/stats.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/result_json.h"
 
 namespace weir::cli {
@@ -52,7 +53,8 @@ std::vector<Token> varied_tokens(int n, int vocab, uint64_t seed) {
 Sample measure(Engine& engine, const Request& request, int tokens, bool decode) {
   const ExpertCounters before = engine.expert_counters();
   const Result r = engine.run(request);
-  if (r.finish == Finish::failed) throw failure("{}", r.error);
+  if (r.finish == Finish::failed) throw Error(r.error_kind, r.error);
+  if (r.finish == Finish::cancelled) throw failure("interrupted before the runs were complete");
   const ExpertCounters after = engine.expert_counters();
   const double ms = decode ? r.timings.predicted_ms : r.timings.prompt_ms;
   return {1e3 * tokens / ms, after.hits - before.hits, after.misses - before.misses,
@@ -63,6 +65,7 @@ Sample measure_prompt(Engine& engine, int n, uint64_t seed) {
   Request request;
   request.prompt = varied_tokens(n, engine.config().vocab, seed);
   request.max_tokens = 0;
+  request.cancel = &interrupted();
   return measure(engine, request, n, false);
 }
 
@@ -70,6 +73,7 @@ Sample measure_decode(Engine& engine, int n, uint64_t seed) {
   Request request;
   request.prompt = varied_tokens(1, engine.config().vocab, seed);
   request.forced = varied_tokens(n + 1, engine.config().vocab, seed + 1);
+  request.cancel = &interrupted();
   request.max_tokens = n + 1;  // the first comes from the prompt's round
   return measure(engine, request, n, true);
 }
@@ -130,8 +134,13 @@ int bench(const Arguments& arguments) {
   line.option("--seed", &seed, "seed of the tokens (default 1)");
   line.flag("--json", &json, "one line of JSON on stdout");
   if (!line.parse(arguments)) return 0;
+  if (prompt == 0 && decode == 0)
+    throw input_error("-p 0 and -n 0 leave nothing to measure: expected one of them above 0");
   EngineOptions options = flags.options();
   if (options.context == 0) options.context = std::max({prompt + 1, decode + 2, 64});
+  check_output_paths(options.model, {flags.ledger_json, flags.trace, flags.route_trace});
+  LedgerOutputs outputs(flags);
+  catch_interrupts();
   const auto engine = open_engine(options);
   const uint64_t base = seed.value_or(1) * 1'000'003;
   std::vector<Series> all;
@@ -149,7 +158,7 @@ int bench(const Arguments& arguments) {
       progress.update(++done);
     }
   }
-  report_ledger(*engine, flags);
+  outputs.write(engine->ledger());
   engine->close_trace();
   if (json)
     print_json(to_json(*engine, all));

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <string>
 
 #include "base/error.h"
@@ -65,7 +66,16 @@ void CommandLine::option(const std::string& names, float* target, float low, flo
   impl_->app.add_option(names, *target, help)->check(between(names, low, high))->capture_default_str();
 }
 void CommandLine::option(const std::string& names, std::optional<uint64_t>* target, const std::string& help) {
-  impl_->app.add_option(names, *target, help);
+  impl_->app.add_option(names, *target, help)
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            uint64_t value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error == std::errc() && end == text.data() + text.size() && !text.empty())
+              return std::string();
+            return fmt::format("\"{}\" is not a whole number from 0 to 2^64 - 1", text);
+          },
+          "N", "whole number"));
 }
 void CommandLine::positional(const std::string& name, std::string* target, const std::string& help) {
   impl_->app.add_option(name, *target, help);

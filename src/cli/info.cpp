@@ -77,8 +77,8 @@ constexpr const char* shown_keys[] = {"block_count",
 void print_text(const gguf::Model& model, const std::string& architecture, const Description& d) {
   fmt::print("file          {} ({}, {} part{})\n", model.path(), human_bytes(model.total_bytes()),
              model.files().size(), model.files().size() == 1 ? "" : "s");
-  fmt::print("architecture  {}\n", architecture);
-  if (const auto name = model.string("general.name")) fmt::print("name          {}\n", *name);
+  fmt::print("architecture  {}\n", printable(architecture));
+  if (const auto name = model.string("general.name")) fmt::print("name          {}\n", printable(*name));
   for (const char* k : shown_keys)
     if (const auto value = key(model, architecture, k)) fmt::print("  {:<28} {}\n", k, *value);
   fmt::print("tokenizer     {} / {}\n", model.string("tokenizer.ggml.model").value_or("none"),
@@ -91,7 +91,7 @@ void print_text(const gguf::Model& model, const std::string& architecture, const
     fmt::print("supported     yes\n");
   } else {
     fmt::print("unsupported\n");
-    for (const auto& what : d.unsupported) fmt::print("  {}\n", what);
+    for (const auto& what : d.unsupported) fmt::print("  {}\n", printable(what));
   }
 }
 

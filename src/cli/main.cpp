@@ -44,6 +44,12 @@ void usage(std::FILE* out) {
   fmt::print(out, "\nweir COMMAND --help lists the options of a command\n");
 }
 
+/// One line on stderr whatever the message quotes; nothing is thrown where stderr is gone.
+int complain(const std::string& message, int code) {
+  std::fputs(("weir: error: " + weir::printable(message) + "\n").c_str(), stderr);
+  return code;
+}
+
 int dispatch(int argc, char** argv) {
   if (argc < 2) {
     usage(stderr);
@@ -68,15 +74,14 @@ int dispatch(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed stdout ends the command through its write error
   try {
-    return dispatch(argc, argv);
+    const int code = dispatch(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) return complain("stdout: writing failed", 1);
+    return code;
   } catch (const weir::Error& e) {
-    fmt::print(stderr, "weir: error: {}\n", e.what());
-    return e.exit_code();
+    return complain(e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "weir: error: out of memory\n");
-    return 1;
+    return complain("out of memory", 1);
   } catch (const std::exception& e) {
-    fmt::print(stderr, "weir: error: {}\n", e.what());
-    return 1;
+    return complain(e.what(), 1);
   }
 }

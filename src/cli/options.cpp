@@ -4,16 +4,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
 
 #include "base/args.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
-#include "ledger/report.h"
-#include "ledger/trace.h"
 
 namespace weir::cli {
 
@@ -57,8 +55,9 @@ void EngineFlags::add(CommandLine& line, With with) {
   line.option("--io", &io, "expert reads: auto, direct (unbuffered) or buffered");
   line.option("--read-advice", &read_advice, "read-ahead hints of buffered reads: off or bounded");
   line.option("--isa", &isa, "instruction set: auto, avx512, avx2 or scalar (same bits)");
-  if (with != With::engine_and_ledger) return;
+  if (with == With::engine) return;
   line.option("--ledger", &ledger, "timing ledger: 0 off, N > 0 on with a line every N decode rounds");
+  if (with != With::engine_and_ledger) return;
   line.option("--ledger-json", &ledger_json, "write the ledger as JSON to this file (switches it on)");
   line.option("--trace", &trace,
               "write a Chrome trace of the last rounds to this file (switches the ledger on)");
@@ -89,6 +88,8 @@ EngineOptions EngineFlags::options() const {
   o.ledger.enabled = every > 0 || !ledger_json.empty() || !trace.empty();
   o.ledger.log_every = every;
   o.ledger.trace = !trace.empty();
+  if (inject_role.empty() != (inject_us == 0))
+    throw input_error("--inject-role and --inject-us belong together: expected both or neither");
   if (!inject_role.empty()) {
     o.ledger.inject_role = parse_role(inject_role);
     o.ledger.inject_ns = static_cast<uint64_t>(inject_us) * 1000;
@@ -106,7 +107,7 @@ void SamplerFlags::add(CommandLine& line) {
   line.option("--repeat-penalty", &values.repeat_penalty, 0.01f, 100.0f,
               "divides logits of recent tokens; 1: off");
   line.option("--repeat-last-n", &values.repeat_last, 0, 1 << 30, "how many recent tokens are penalised");
-  line.option("--seed", &seed, "seed of the draws; default: random, and printed");
+  line.option("-s,--seed", &seed, "seed of the draws; default: random, and printed");
 }
 
 SamplerOptions SamplerFlags::options() const {
@@ -117,6 +118,9 @@ SamplerOptions SamplerFlags::options() const {
 }
 
 std::string read_text_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw input_error("{}: is a directory: expected a text file", path);
   std::ifstream in(path, std::ios::binary);
   if (!in) throw input_error("{}: cannot be read: expected a text file", path);
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -141,14 +145,6 @@ std::unique_ptr<Engine> open_engine(const EngineOptions& options) {
   for (const auto& warning : engine->plan().warnings) log_warning(warning);
   engine->load();
   return engine;
-}
-
-void report_ledger(Engine& engine, const EngineFlags& flags) {
-  const Ledger* ledger = engine.ledger();
-  if (!ledger) return;
-  log_line(report_text(*ledger));
-  if (!flags.ledger_json.empty()) write_file_atomically(flags.ledger_json, report_json(*ledger));
-  if (!flags.trace.empty()) write_trace(*ledger, flags.trace);
 }
 
 const std::atomic<bool>& interrupted() { return interrupt_flag; }

@@ -21,8 +21,9 @@ struct EngineFlags {
   std::string inject_role;  // hidden test options: delay injection
   int inject_us = 0;
 
-  /// Adds -m -c -t --memory --expert-slots ... ; `with_ledger` adds the instrument's and --route-trace.
-  enum class With { engine, engine_and_ledger };
+  /// Adds -m -c -t --memory --expert-slots ... ; `with` adds --ledger alone, or all of the instrument and
+  /// --route-trace.
+  enum class With { engine, engine_and_ledger_flag, engine_and_ledger };
   void add(CommandLine& line, With with);
   /// Checks and converts. Throws Error (input).
   EngineOptions options() const;
@@ -43,10 +44,6 @@ std::string read_text_file(const std::string& path);
 
 /// Opens, prints the plan and warnings to stderr, loads.
 std::unique_ptr<Engine> open_engine(const EngineOptions& options);
-
-/// Writes the ledger's report to stderr and the files that were asked for. Does nothing where the ledger is
-/// off.
-void report_ledger(Engine& engine, const EngineFlags& flags);
 
 /// Set by Ctrl-C (SIGINT, SIGTERM) after catch_interrupts().
 const std::atomic<bool>& interrupted();

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/result_json.h"
 
 namespace weir::cli {
@@ -53,7 +54,7 @@ void score_window(Engine& engine, std::vector<Token> window, Score& score) {
       score.add(negative_log_likelihood(logits, window[static_cast<size_t>(position) + 1]));
   };
   const Result r = engine.run(std::move(request));
-  if (r.finish == Finish::failed) throw failure("{}", r.error);
+  if (r.finish == Finish::failed) throw Error(r.error_kind, r.error);
 }
 
 }  // namespace
@@ -72,14 +73,18 @@ int perplexity(const Arguments& arguments) {
   line.flag("--json", &json, "one line of JSON on stdout");
   if (!line.parse(arguments)) return 0;
   if (file.empty()) throw input_error("no text: give a file with -f");
+  if (chunks == 0) throw input_error("--chunks 0: expected a number of windows, or -1 for all");
   const std::string text = prompt_text({}, file);
   EngineOptions options = flags.options();
   if (options.context == 0) options.context = 512;
+  if (options.context < 4) throw input_error("-c {}: a window needs at least 4 tokens", options.context);
+  options.text_bytes = text.size();
+  check_output_paths(options.model, {flags.ledger_json, flags.trace, flags.route_trace});
+  LedgerOutputs outputs(flags);
   catch_interrupts();
   const auto engine = open_engine(options);
   const auto tokens = engine->tokenizer().encode(text, {});
   const auto c = static_cast<size_t>(options.context);
-  if (c < 4) throw input_error("-c {}: a window needs at least 4 tokens", c);
   size_t windows = tokens.size() / c;
   if (tokens.size() < 2 * c)
     throw input_error("{}: {} tokens: expected at least two windows of {} (use a smaller -c)", file,
@@ -95,7 +100,7 @@ int perplexity(const Arguments& arguments) {
     running.push_back(score.perplexity());
     progress.update(i + 1);
   }
-  report_ledger(*engine, flags);
+  outputs.write(engine->ledger());
   engine->close_trace();
   if (running.empty()) throw failure("interrupted before the first window was complete");
   if (json)

@@ -18,7 +18,7 @@ int plan(const Arguments& arguments) {
   bool json = false;
   CommandLine line("plan",
                    "Shows where the memory budget would go and refuses what cannot fit. Loads nothing.");
-  flags.add(line, EngineFlags::With::engine);
+  flags.add(line, EngineFlags::With::engine_and_ledger_flag);
   line.option("--route-trace", &trace_file, "advise a budget by this recorded routing of the model");
   line.flag("--json", &json, "one line of JSON on stdout instead of the table");
   if (!line.parse(arguments)) return 0;

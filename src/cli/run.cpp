@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/logits_file.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/result_json.h"
 #include "ledger/report.h"
 
@@ -33,7 +34,7 @@ bool parse(Flags& f, const Arguments& arguments) {
   f.engine.add(line, EngineFlags::With::engine_and_ledger);
   line.option("-p,--prompt", &f.prompt, "prompt: raw text; special tokens are parsed, no escapes");
   line.option("-f,--file", &f.file, "file with the prompt");
-  line.option("-n,--predict", &f.n, -1, 1 << 30,
+  line.option("-n,--predict,--n-predict", &f.n, -1, 1 << 30,
               "tokens to generate; -1: until the end of text or the context is full");
   f.sampler.add(line);
   line.flag("--ignore-eos", &f.ignore_eos, "go on after the end-of-text token");
@@ -81,6 +82,7 @@ nlohmann::ordered_json to_json(Engine& engine, const Result& r, uint64_t seed) {
                                  {"timings", timings_json(r.timings)},
                                  {"experts", experts_json(engine.expert_counters())},
                                  {"memory", memory_json(engine)}};
+  if (r.finish == Finish::failed) json["error"] = r.error;
   if (engine.ledger()) json["ledger"] = ledger_json(*engine.ledger());
   return json;
 }
@@ -91,7 +93,10 @@ int run(const Arguments& arguments) {
   Flags f;
   if (!parse(f, arguments)) return 0;
   const std::string prompt = prompt_text(f.prompt, f.file);
-  const EngineOptions options = f.engine.options();
+  EngineOptions options = f.engine.options();
+  options.text_bytes = prompt.size();
+  check_output_paths(options.model, {f.logits, f.engine.ledger_json, f.engine.trace, f.engine.route_trace});
+  LedgerOutputs outputs(f.engine);
   catch_interrupts();
   const auto engine = open_engine(options);
 
@@ -130,10 +135,10 @@ int run(const Arguments& arguments) {
     write_out(detokenizer.finish() + "\n");
   if (logits && result.finish != Finish::failed) logits->commit();
   print_summary(*engine, result);
-  report_ledger(*engine, f.engine);
+  outputs.write(engine->ledger());
   engine->close_trace();
   if (f.json) print_json(to_json(*engine, result, seed));
-  if (result.finish == Finish::failed) throw failure("{}", result.error);
+  if (result.finish == Finish::failed) throw Error(result.error_kind, result.error);
   return result.finish == Finish::cancelled ? 130 : 0;
 }
 

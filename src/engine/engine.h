@@ -36,6 +36,7 @@ struct EngineOptions {
   int prefill_chunk = 0;  ///< rows; 0: 512, less where the budget is tight
   ReaderOptions reader;
   LedgerOptions ledger;
+  uint64_t text_bytes = 0;          ///< size of the text to be tokenised: counted in the plan
   std::string route_trace;          ///< file, or empty
   uint64_t landing_order_seed = 0;  ///< tests: see ExpertRunner
   OperationProbe* probe = nullptr;  ///< sees the residual stream between operations; must outlive the engine

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "text/tokenizer.h"
 
 namespace weir {
@@ -57,8 +58,9 @@ struct Result {
   int id = -1;
   std::vector<Token> tokens;
   Finish finish = Finish::length;
-  std::string error;         ///< where finish is failed: one line
-  uint64_t tokens_hash = 0;  ///< FNV-1a over the int32 ids
+  std::string error;                              ///< where finish is failed: one line
+  Error::Kind error_kind = Error::Kind::failure;  ///< input: the model is at fault
+  uint64_t tokens_hash = 0;                       ///< FNV-1a over the int32 ids
   uint64_t logits_hash = 0;  ///< FNV-1a over the float32 logits of the sampled positions, in order
   Timings timings;
 };

@@ -30,6 +30,7 @@ bool Round::step() {
   upload();
   forward();  // the layers; experts are awaited inside
   enter_role(ledger, Role::schedule);
+  drop_cancelled();
   fail_lanes();  // rows whose experts could not be read take their lanes with them
   decide();      // head, sample, deliver: in slices of rows
   enter_role(ledger, Role::schedule);
@@ -137,6 +138,7 @@ void Round::forward() {
   args.rope = e_.rope_table_;
   args.experts = e_.runner_.get();
   args.faults = &faults_;
+  args.cancel = shared_cancel();
   args.probe = e_.options_.probe;
   if (args.probe) {
     std::vector<int32_t> requests;
@@ -144,6 +146,27 @@ void Round::forward() {
     args.probe->begin_batch(requests, position_);
   }
   e_.family_->forward(args);
+}
+
+const std::atomic<bool>* Round::shared_cancel() const {
+  const std::atomic<bool>* cancel = nullptr;
+  for (const int32_t index : lane_) {
+    const auto* other = e_.lanes_[static_cast<size_t>(index)].request.cancel;
+    if (!other || (cancel && cancel != other)) return nullptr;
+    cancel = other;
+  }
+  return cancel;
+}
+
+void Round::drop_cancelled() {
+  const auto* cancel = shared_cancel();
+  if (!cancel || !cancel->load(std::memory_order_relaxed)) return;
+  for (size_t i = 0; i < lane_.size(); ++i) {
+    Lane& lane = e_.lanes_[static_cast<size_t>(lane_[i])];
+    if (!lane.open) continue;
+    lane.evaluated = position_[i];  // what this round began with: its results are void
+    finish(lane, Finish::cancelled);
+  }
 }
 
 void Round::fail_lanes() {
@@ -186,10 +209,7 @@ void Round::sample(Lane& lane, const Output& output, std::span<float> logits) {
   enter_role(e_.ledger(), Role::sample);
   const Request& r = lane.request;
   if (const int64_t bad = Sampler::first_not_finite(logits); bad >= 0)
-    return fail(lane, fmt::format("{}: the logits of position {} are not finite (first at token {}): a "
-                                  "weight of the model is NaN or "
-                                  "infinite, or the file is damaged",
-                                  e_.model().path(), output.position, bad));
+    return fail_not_finite(lane, output.position, bad);
   if (r.hash_logits) lane.logits_hash.add_words(logits.data(), logits.size_bytes());
   if (r.ignore_eos)
     for (const Token end : e_.end_tokens_)
@@ -231,12 +251,22 @@ void Round::finish(Lane& lane, Finish why) {
   result.finish = why;
   result.tokens_hash = lane.tokens_hash.value();
   result.logits_hash = lane.logits_hash.value();
-  result.timings.prompt_n = lane.prompt_n;
+  result.timings.prompt_n = std::min(lane.prompt_n, lane.evaluated);
   result.timings.predicted_n = static_cast<int>(result.tokens.size());
   result.timings.prompt_ms = static_cast<double>(lane.first_token_ns - lane.accepted_ns) * 1e-6;
   result.timings.predicted_ms = static_cast<double>(lane.last_token_ns - lane.first_token_ns) * 1e-6;
   e_.finished_.push_back(std::move(result));
   lane = Lane{};
+}
+
+void Round::fail_not_finite(Lane& lane, int position, int64_t token) {
+  const std::string tensor = e_.weights_.first_not_finite();
+  lane.result.error_kind = Error::Kind::input;
+  fail(lane, fmt::format(
+                 "{}: the logits of position {} are not finite (first at token {}): {}; the file is damaged",
+                 e_.model().path(), position, token,
+                 tensor.empty() ? "a weight of a routed expert is NaN or infinite"
+                                : fmt::format("tensor {} holds a NaN or an infinity", tensor)));
 }
 
 void Round::fail(Lane& lane, const std::string& why) {

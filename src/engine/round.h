@@ -32,6 +32,9 @@ class Round {
   void add_rows(Lane& lane, int index, int count);
   void upload();
   void forward();
+  /// The flag that all lanes of this round share, or null: only then may a pass end early.
+  const std::atomic<bool>* shared_cancel() const;
+  void drop_cancelled();
   void fail_lanes();
   void decide();
   void decide_slice(std::span<const Output> outputs);
@@ -42,6 +45,7 @@ class Round {
   void close_account();
   void finish(Lane& lane, Finish why);
   void fail(Lane& lane, const std::string& why);
+  void fail_not_finite(Lane& lane, int position, int64_t token);
 
   Engine& e_;
   Phase phase_ = Phase::prefill;

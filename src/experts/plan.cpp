@@ -125,9 +125,28 @@ std::vector<Item> items(const ResidencyPlan& plan) {
 
 }  // namespace
 
+static int most_experts(const PlanRequest& r) {
+  return r.experts.empty() ? 0 : *std::max_element(r.experts.begin(), r.experts.end());
+}
+
+uint64_t floor_bytes(const PlanRequest& r) {
+  return sum(fixed_bytes(r, r.context), slot_bytes(r, most_experts(r) > 0 ? r.top_k : 0));
+}
+
+int largest_context(const PlanRequest& r) {
+  const uint64_t slots = slot_bytes(r, most_experts(r) > 0 ? r.top_k : 0);
+  return largest(1, r.model_context,
+                 [&](int context) { return sum(fixed_bytes(r, context), slots) <= r.budget_bytes; });
+}
+
+bool plan_fits(const PlanRequest& r) {
+  if (!r.expert_slots) return floor_bytes(r) <= r.budget_bytes;
+  return sum(fixed_bytes(r, r.context), slot_bytes(r, std::min(*r.expert_slots, most_experts(r)))) <=
+         r.budget_bytes;
+}
+
 ResidencyPlan make_plan(const PlanRequest& request) {
-  const int most =
-      request.experts.empty() ? 0 : *std::max_element(request.experts.begin(), request.experts.end());
+  const int most = most_experts(request);
   check_request(request, most);
   const int floor = most > 0 ? request.top_k : 0;
   if (request.expert_slots && most > 0 && *request.expert_slots < floor)
@@ -139,11 +158,8 @@ ResidencyPlan make_plan(const PlanRequest& request) {
   const uint64_t fixed = fixed_bytes(request, request.context);
   const auto total_with = [&](int slots) { return sum(fixed, slot_bytes(request, slots)); };
   plan.kv_bytes = kv_bytes(request, request.context);
-  plan.minimum_budget = total_with(floor);
-  const uint64_t floor_bytes = slot_bytes(request, floor);
-  plan.largest_context = largest(1, request.model_context, [&](int context) {
-    return sum(fixed_bytes(request, context), floor_bytes) <= request.budget_bytes;
-  });
+  plan.minimum_budget = floor_bytes(request);
+  plan.largest_context = largest_context(request);
 
   const int wanted = request.expert_slots ? std::min(*request.expert_slots, most) : floor;
   if (total_with(wanted) > request.budget_bytes) refuse(plan, wanted);

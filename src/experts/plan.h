@@ -40,6 +40,12 @@ struct ResidencyPlan {
 /// Throws Error (input) with the numbers where the request does not fit: needed, budget, the smallest budget
 /// and the largest context that would.
 ResidencyPlan make_plan(const PlanRequest& request);
+/// Bytes the request takes with slots at the floor: what make_plan calls the smallest budget.
+uint64_t floor_bytes(const PlanRequest& request);
+/// The largest context up to the model's that the request's budget holds with slots at the floor; 0: none.
+int largest_context(const PlanRequest& request);
+/// Whether make_plan would accept the request's slots (the floor, where none were asked for).
+bool plan_fits(const PlanRequest& request);
 /// A table for people: one line per item, bytes and share.
 std::string describe_plan(const ResidencyPlan& plan);
 /// One line of JSON (docs/json.md).

@@ -97,6 +97,7 @@ std::vector<VerifyCell> verify_matrix(const EngineOptions& base, const Engine& p
     o.ledger.inject_role = Role::attention, o.ledger.inject_ns = 100'000;
   });
   add("isa scalar", [](EngineOptions& o) { o.isa = Isa::scalar; });
+  add("isa avx2", [](EngineOptions& o) { o.isa = Isa::avx2; });
   return cells;
 }
 

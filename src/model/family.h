@@ -3,6 +3,7 @@
 // weights are given to it, routed experts go through the ExpertRunner.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,6 +30,9 @@ struct ForwardArgs {
   ExpertRunner* experts = nullptr;  ///< null for dense models
   std::vector<RowFault>* faults = nullptr;
   OperationProbe* probe = nullptr;  ///< null: nobody looks
+  /// Set: the pass ends after the layer it is in, and its results are void. Null: it always runs to its end.
+  const std::atomic<bool>* cancel = nullptr;
+  bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }
 };
 
 class Family {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -62,6 +63,22 @@ const Weights::Entry& Weights::entry(std::string_view name) const {
 Matrix Weights::matrix(std::string_view name) const {
   const Entry& e = entry(name);
   return {buffer_.as<uint8_t>() + e.offset, e.tensor->type, e.tensor->dims[0], e.tensor->dims[1]};
+}
+
+std::string Weights::first_not_finite() const {
+  std::vector<float> row;
+  for (const auto& [name, e] : entries_) {
+    const auto n = e.tensor->dims[0];
+    const uint64_t row_bytes = e.tensor->info->bytes(static_cast<uint64_t>(n));
+    row.resize(static_cast<size_t>(n));
+    for (int64_t r = 0; r < e.tensor->rows(); ++r) {
+      e.tensor->info->decode(buffer_.as<uint8_t>() + e.offset + static_cast<uint64_t>(r) * row_bytes,
+                             row.data(), n);
+      for (const float value : row)
+        if (!std::isfinite(value)) return name;
+    }
+  }
+  return {};
 }
 
 const float* Weights::vector(std::string_view name) const {

@@ -25,6 +25,8 @@ class Weights {
   /// A two-dimensional weight {in, out}. The tensor must have been loaded.
   Matrix matrix(std::string_view name) const;
   bool has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
+  /// The first tensor that holds a NaN or an infinity, or an empty string: reads everything, for a diagnosis.
+  std::string first_not_finite() const;
   /// A one-dimensional F32 tensor.
   const float* vector(std::string_view name) const;
 

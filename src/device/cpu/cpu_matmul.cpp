@@ -172,9 +172,13 @@ void CpuDevice::route(const RouteArgs& args) {
         float_.exp_minus(row, max, row, experts);
         for (int id = 0; id < experts; ++id) sum += row[id];
       }
+      // A logit that is not a number makes the row's weights NaN: seen at the logits, whichever experts were
+      // chosen.
+      float poison = 0;
+      for (int id = 0; id < experts; ++id) poison += std::isnan(row[id]) ? row[id] : 0.0f;
       for (int j = 0; j < k; ++j) {
         args.ids[r * k + j] = chosen[j].id;
-        args.weights[r * k + j] = w[j] / sum;
+        args.weights[r * k + j] = poison == 0 ? w[j] / sum : poison;
       }
     }
   });

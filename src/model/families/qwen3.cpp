@@ -93,7 +93,7 @@ void Qwen3::forward(const ForwardArgs& args) {
   device_->begin_role(Role::embed);
   device_->embed({head_.embedding(), args.rows, h_.as<float>()});
   show(args, *device_, Operation::embed, 0, h_.as<float>());
-  for (int i = 0; i < config_.layers; ++i) {
+  for (int i = 0; i < config_.layers && !args.cancelled(); ++i) {
     const Layer& layer = layers_[static_cast<size_t>(i)];
     attention_.forward(layer.attention, args, args.kv[static_cast<size_t>(i)], h_.as<float>());
     show(args, *device_, Operation::attention, i, h_.as<float>());

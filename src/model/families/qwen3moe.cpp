@@ -92,7 +92,7 @@ void Qwen3Moe::forward(const ForwardArgs& args) {
   device_->begin_role(Role::embed);
   device_->embed({head_.embedding(), args.rows, h_.as<float>()});
   show(args, *device_, Operation::embed, 0, h_.as<float>());
-  for (int i = 0; i < config_.layers; ++i) {
+  for (int i = 0; i < config_.layers && !args.cancelled(); ++i) {
     attention_.forward(layers_[static_cast<size_t>(i)].attention, args, args.kv[static_cast<size_t>(i)],
                        h_.as<float>());
     show(args, *device_, Operation::attention, i, h_.as<float>());
