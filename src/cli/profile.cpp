@@ -25,6 +25,7 @@ struct Flags {
   std::optional<uint64_t> seed;
   bool markdown = false, json = false, what_if = false;
   int runs = 4, delay_us = 0;
+  std::vector<std::string> roles;
 };
 
 bool parse(Flags& f, const Arguments& arguments) {
@@ -43,7 +44,19 @@ bool parse(Flags& f, const Arguments& arguments) {
   line.option("--runs", &f.runs, 2, 1000, "with --what-if: generations of each role");
   line.option("--delay-us", &f.delay_us, 0, 10'000'000,
               "with --what-if: microseconds of the delay; 0: a fifth of the median round");
+  line.option("--role", &f.roles, "with --what-if: delay only this role; may be repeated");
   return line.parse(arguments);
+}
+
+std::vector<Role> parse_roles(const std::vector<std::string>& names) {
+  std::vector<Role> roles;
+  for (const auto& name : names) {
+    int r = 0;
+    while (r < role_count - 1 && name != role_name(static_cast<Role>(r))) ++r;
+    if (r == role_count - 1) throw input_error("--role {}: expected the name of a role of the ledger", name);
+    roles.push_back(static_cast<Role>(r));
+  }
+  return roles;
 }
 
 /// A file of this process that goes when it does.
@@ -85,7 +98,7 @@ int print_profile(const Flags& f, Engine& engine, const std::vector<lab::FittedP
 
 int print_what_if(const Flags& f, Engine& engine, const lab::FittedPrompt& prompt,
                   const lab::ProfileRequest& profile) {
-  lab::WhatIfRequest request{profile, f.runs, static_cast<uint64_t>(f.delay_us) * 1000};
+  lab::WhatIfRequest request{profile, f.runs, static_cast<uint64_t>(f.delay_us) * 1000, parse_roles(f.roles)};
   std::optional<lab::WhatIf> result;
   {
     Progress progress(
@@ -110,6 +123,7 @@ int profile(const Arguments& arguments) {
   Flags f;
   if (!parse(f, arguments)) return 0;
   if (f.json && f.markdown) throw input_error("both --json and --markdown were given: expected one of them");
+  parse_roles(f.roles);  // a wrong name is refused before anything is loaded
   const auto texts = f.prompts.empty() ? lab::frozen_prompts() : lab::read_prompts(f.prompts);
   lab::ProfileRequest request;
   request.new_tokens = f.n.value_or(f.what_if ? 64 : 128);

@@ -64,9 +64,9 @@ nlohmann::ordered_json to_json(const lab::Parting& p) {
           {"operation", p.first.operation}};
 }
 
-/// In the middle of the first prompt and of the layers.
+/// At the last token of the first prompt, so that the first new token's logits feel it in any layer.
 lab::PlantedFault plan_fault(const Engine& probe, const std::vector<lab::VerifyPrompt>& prompts) {
-  return {static_cast<int>(prompts.front().tokens.size() / 2), probe.config().layers / 2,
+  return {static_cast<int>(prompts.front().tokens.size()) - 1, probe.config().layers / 2,
           Operation::attention};
 }
 

@@ -109,6 +109,7 @@ void Ledger::begin_round(Phase phase) {
   WEIR_CHECK(running_ && !in_round_, "running {} in a round {}", running_, in_round_);
   in_round_ = true;
   injected_ = line_due_ = false;
+  injected_ns_ = 0;
   round_phase_ = phase;
 }
 
@@ -126,6 +127,7 @@ const RoundReport& Ledger::end_round(int rows, int lanes) {
   const bool counted = pending_tokens_ != 0 && round_phase_ != Phase::prefill;
   round.tokens = counted ? pending_tokens_ : static_cast<uint64_t>(implied);
   round.injected = injected_;
+  round.injected_ns = injected_ns_;
   for (int r = 0; r < role_count; ++r) round.role_ns[r] = pending_[r].ns;
   round.experts = pending_experts_;
 
@@ -158,8 +160,9 @@ void Ledger::spin_injected_delay() {
   if (!in_round_ || injected_ || !injects(round_index_)) return;
   injected_ = true;
   // mark_ns_ stays at the switch, so the next one charges the spin to this role.
-  while (options_.clock() - mark_ns_ < options_.inject_ns) {
-  }
+  do {
+    injected_ns_ = options_.clock() - mark_ns_;
+  } while (injected_ns_ < options_.inject_ns);
 }
 
 bool Ledger::injects(uint64_t round_index) const {

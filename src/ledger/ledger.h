@@ -61,7 +61,8 @@ struct RoundReport {
   uint64_t begin_ns = 0, end_ns = 0;  ///< begin: the end of the round before, or begin_generation
   int rows = 0, lanes = 0;
   uint64_t tokens = 0;
-  bool injected = false;  ///< the delay of LedgerOptions::inject_ns was spun in this round
+  bool injected = false;     ///< the delay of LedgerOptions::inject_ns was spun in this round
+  uint64_t injected_ns = 0;  ///< how long that spin took: longer than asked where it lost the processor
   std::array<uint64_t, role_count> role_ns{};  ///< adds up to end_ns - begin_ns
   ExpertCounters experts;
 };
@@ -175,6 +176,7 @@ class Ledger {
   // Charged but not filed yet: from the last end_round on.
   std::array<Pending, role_count> pending_{};
   ExpertCounters pending_experts_;
+  uint64_t injected_ns_ = 0;  // of the open round
   uint64_t pending_busy_ = 0, pending_barrier_ = 0, pending_tasks_ = 0, pending_tokens_ = 0;
   std::array<PhaseAccount, phase_count> current_generation_{}, cumulative_{};
   // Rings of fixed size: next_* is the place to write, which holds the oldest once the ring is full.

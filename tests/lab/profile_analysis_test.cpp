@@ -156,14 +156,15 @@ TEST(ProfileHitCurve, CountsWhatThePolicyWouldDo) {
   const uint16_t ids[] = {0, 1, 0, 2, 0, 1};
   for (uint32_t i = 0; i < 6; ++i)
     trace.records.push_back({i < 2 ? Phase::prefill : Phase::decode, i, 0, 1, {ids[i]}});
-  const SlotTraffic one = slot_traffic(trace, 1, ExpertPolicy::lru);
+  const Demand demand = make_demand(trace);
+  const SlotTraffic one = slot_traffic(demand, 1, ExpertPolicy::lru);
   EXPECT_EQ(one.all_hits, 0u);
   EXPECT_EQ(one.all_misses, 6u);
-  const SlotTraffic two = slot_traffic(trace, 2, ExpertPolicy::lru);
+  const SlotTraffic two = slot_traffic(demand, 2, ExpertPolicy::lru);
   EXPECT_EQ(two.all_hits, 2u) << "0 stays, 1 and 2 take turns";
   EXPECT_EQ(two.hits, 2u);
   EXPECT_EQ(two.misses, 2u) << "prefill is not in decode's figures";
-  const SlotTraffic all = slot_traffic(trace, 9, ExpertPolicy::lru);
+  const SlotTraffic all = slot_traffic(demand, 9, ExpertPolicy::lru);
   EXPECT_EQ(all.all_misses, 3u) << "each expert's first use";
 }
 

@@ -67,6 +67,7 @@ TEST_F(LabCommand, BadPromptsAreRefusedInOneLine) {
   expect_refused(weir({"profile", "-m", model, "--prompts", dir_.file("none")}), {"none"});
   expect_refused(weir({"profile", "-m", model, "-c", "64", "-n", "64"}), {"-n 64"});
   expect_refused(weir({"profile", "-m", model, "--json", "--markdown"}), {"--json"});
+  expect_refused(weir({"profile", "-m", model, "--what-if", "--role", "bogus"}), {"--role", "bogus"});
   expect_refused(weir({"profile", "-m", model, "--frobnicate"}), {"--frobnicate"});
 }
 

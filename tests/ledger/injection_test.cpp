@@ -30,6 +30,7 @@ TEST(LedgerInjection, TheRoleGrowsByTheSpinInTheChosenRoundsAndNoOtherDoes) {
     injected += round.injected;
     const auto router = static_cast<double>(round.role_ns[static_cast<int>(Role::router)]);
     EXPECT_NEAR(router, round.injected ? 5'150 : 150, 5) << "once a round, not once a layer";
+    EXPECT_NEAR(static_cast<double>(round.injected_ns), round.injected ? 5'000 : 0, 5);
     EXPECT_NEAR(static_cast<double>(round.role_ns[static_cast<int>(Role::attention)]), 2'100, 5);
   }
   EXPECT_GT(injected, 70);
@@ -52,6 +53,25 @@ TEST(LedgerInjection, ARoleThatIsNotEnteredInTheRoundGetsNothing) {
   }
   ledger.end_generation();
   EXPECT_LT(ledger.generation_wall_ns(), 1'000u);
+}
+
+TEST(LedgerInjection, CanBeChangedBetweenRounds) {
+  Ledger ledger(on_fake_clock());
+  ledger.begin_generation(Role::schedule);
+  FakeClock::step = 1;
+  ledger.inject(Role::head, 3'000, 7);
+  uint64_t head = 0, injected = 0;
+  for (uint64_t i = 0; i < 40; ++i) {
+    if (i == 20) ledger.inject(Role::unattributed, 0, 0);
+    ledger.begin_round(Phase::decode);
+    spend(ledger, Role::head, 10);
+    const RoundReport& round = ledger.end_round(1, 1);
+    head += round.role_ns[static_cast<int>(Role::head)];
+    injected += round.injected;
+    EXPECT_FALSE(round.injected && i >= 20);
+  }
+  EXPECT_GT(injected, 0u);
+  EXPECT_NEAR(static_cast<double>(head), 3'000.0 * static_cast<double>(injected) + 400, 200);
 }
 
 TEST(LedgerInjection, IsOffByDefaultAndChosenBySeed) {

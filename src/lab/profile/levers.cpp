@@ -27,9 +27,7 @@ struct Base {
     largest = largest_role(decode);
   }
   bool largest_is(Role role) const { return largest == role; }
-  bool largest_computes() const {
-    return largest && role_lane(*largest) == LaneKind::device;
-  }
+  bool largest_computes() const { return largest && role_lane(*largest) == LaneKind::device; }
   /// Speed over the measured one where wall time shrinks by `saved` ns (Amdahl).
   double gain(double saved) const { return wall > saved ? wall / (wall - saved) : 1; }
 };
@@ -116,9 +114,12 @@ void add_thread_lever(const Base& base, std::vector<Lever>& all) {
     lever.setting = fmt::format("a better split of the work over {} threads", s.threads);
     lever.gain = base.gain(waited);
     lever.how = fmt::format(
-        "all {} processors have a thread; {:.1f} % of the workers' time inside tasks goes to waiting for the "
-        "slowest one, and a perfect split would save it",
-        s.processors, idle);
+        "all {} processors have a thread; {:.1f} % of wall time is inside tasks of the thread team, and "
+        "{:.1f} % "
+        "of that goes to waiting for the slowest worker or for one that works alone; a perfect split of "
+        "every "
+        "task would save it",
+        s.processors, 100 * (worked + waited) / base.wall, idle);
   } else {
     const int more = std::min(2 * s.threads, s.processors);
     lever.setting = fmt::format("-t {}", more);

@@ -28,11 +28,11 @@ Request make_request(const FittedPrompt& prompt, const ProfileRequest& request, 
   return r;
 }
 
-void add_curve(Profile& profile, const RouteTrace& trace) {
+void add_curve(Profile& profile, const Demand& demand) {
   const ProfileSettings& s = profile.settings;
   const std::vector<int> extra{s.slots, 2 * s.slots, slots_that_fit(s)};
   for (const int slots : slot_choices(s.experts_used, s.experts, extra))
-    profile.curve.push_back(slot_traffic(trace, slots, s.policy));
+    profile.curve.push_back(slot_traffic(demand, slots, s.policy));
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ std::optional<Profile> measure_profile(Engine& engine, const std::vector<FittedP
   profile.memory = engine.memory_use();
   engine.close_trace();
   if (profile.settings.experts > 0 && !engine.options().route_trace.empty())
-    add_curve(profile, RouteTrace::read(engine.options().route_trace));
+    add_curve(profile, make_demand(RouteTrace::read(engine.options().route_trace)));
   return profile;
 }
 

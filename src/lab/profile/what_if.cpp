@@ -52,10 +52,11 @@ struct Timed {
   DelayedRun round, own;
 };
 
-Timed timed(const ProfileRun& run, Role role, uint64_t delay_ns) {
+/// The delay is what the spin took, which on a busy machine is more than what was asked.
+Timed timed(const ProfileRun& run, Role role) {
   Timed t;
   for (const RoundReport& round : run.rounds) {
-    const double delay = round.injected ? static_cast<double>(delay_ns) : 0;
+    const auto delay = static_cast<double>(round.injected_ns);
     t.round.time_ns.push_back(static_cast<double>(round.end_ns - round.begin_ns));
     t.round.delay_ns.push_back(delay);
     t.own.time_ns.push_back(static_cast<double>(round.role_ns[static_cast<size_t>(role)]));
@@ -64,8 +65,15 @@ Timed timed(const ProfileRun& run, Role role, uint64_t delay_ns) {
   return t;
 }
 
-bool delayable(const PhaseAccount& decode, Role role) {
-  return role != Role::unattributed && decode.roles[static_cast<size_t>(role)].switches > 0;
+/// Those asked for that run, in the order of the table.
+std::vector<Role> roles_to_delay(const PhaseAccount& decode, const std::vector<Role>& wanted) {
+  std::vector<Role> roles;
+  for (int r = 0; r < static_cast<int>(Role::unattributed); ++r) {
+    const auto role = static_cast<Role>(r);
+    const bool asked = wanted.empty() || std::find(wanted.begin(), wanted.end(), role) != wanted.end();
+    if (asked && decode.roles[static_cast<size_t>(r)].switches > 0) roles.push_back(role);
+  }
+  return roles;
 }
 
 /// All generations of one experiment on one engine, with the same tokens.
@@ -119,7 +127,8 @@ std::optional<Slope> delay_slope(const std::vector<DelayedRun>& runs) {
 }
 
 int what_if_generations(const WhatIfRequest& request) {
-  return 1 + request.runs * role_count;  // roles that do not run are left out
+  const int roles = request.roles.empty() ? role_count - 1 : static_cast<int>(request.roles.size());
+  return 1 + request.runs * (1 + roles);
 }
 
 std::optional<WhatIf> measure_what_if(Engine& engine, const FittedPrompt& prompt,
@@ -140,9 +149,7 @@ std::optional<WhatIf> measure_what_if(Engine& engine, const FittedPrompt& prompt
   result.delay_ns = chosen_delay(request, result.median_round_ns);
 
   std::vector<ProfileRun> plain;
-  std::vector<Role> roles;
-  for (int r = 0; r < role_count; ++r)
-    if (delayable(warm->decode, static_cast<Role>(r))) roles.push_back(static_cast<Role>(r));
+  const std::vector<Role> roles = roles_to_delay(warm->decode, request.roles);
   std::vector<std::vector<Timed>> delayed(roles.size());
   // Every role once, then all of them again: a drift of the machine meets all alike.
   for (int i = 0; i < request.runs; ++i) {
@@ -153,7 +160,7 @@ std::optional<WhatIf> measure_what_if(Engine& engine, const FittedPrompt& prompt
     for (size_t r = 0; r < roles.size(); ++r) {
       const auto slow = driver.run(roles[r], delay, static_cast<uint64_t>(i) + 1);
       if (!slow) return std::nullopt;
-      delayed[r].push_back(timed(*slow, roles[r], delay));
+      delayed[r].push_back(timed(*slow, roles[r]));
     }
   }
   const PhaseAccount decode = total_decode(plain);
@@ -163,7 +170,7 @@ std::optional<WhatIf> measure_what_if(Engine& engine, const FittedPrompt& prompt
       round.push_back(std::move(t.round));
       own.push_back(std::move(t.own));
     };
-    for (const ProfileRun& run : plain) add(timed(run, roles[r], 0));
+    for (const ProfileRun& run : plain) add(timed(run, roles[r]));
     for (Timed& t : delayed[r]) add(std::move(t));
     result.roles.push_back(
         {roles[r], ratio(role_ns(decode, roles[r]), decode.wall_ns), delay_slope(round), delay_slope(own)});

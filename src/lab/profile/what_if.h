@@ -50,7 +50,8 @@ struct WhatIf {
 struct WhatIfRequest {
   ProfileRequest profile;
   int runs = 4;
-  uint64_t delay_ns = 0;  ///< 0: a fifth of the median round, at least 50 us
+  uint64_t delay_ns = 0;    ///< 0: a fifth of the median round, at least 50 us
+  std::vector<Role> roles;  ///< which to delay; empty: every role that runs
 };
 
 /// The engine is loaded, with options from profile_engine_options. Nothing where it was cancelled; throws
