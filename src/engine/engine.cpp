@@ -20,7 +20,8 @@ constexpr int chunk_choices[] = {512, 256, 128, 64, 32, 16, 8};
 
 // Bytes that a byte of input text costs at most while it is tokenised: the text, its pieces and its tokens
 // (measured: 5.3).
-constexpr uint64_t text_factor = 6;
+constexpr uint64_t text_factor = 6,
+                   text_free = 64 << 10;  // what is below text_free is in the process's own item
 
 int available_processors() {
   cpu_set_t set;
@@ -93,7 +94,9 @@ PlanRequest Engine::plan_request(int chunk) const {
   r.scratch_bytes = family_->activation_bytes(rows) + device_->scratch_bytes(family_->scratch_needs(rows)) +
                     Round::bytes(rows, c.vocab);
   if (c.experts > 0) r.scratch_bytes += ExpertRunner::parts_bytes(store_, rows, c.top_k);
-  r.overhead_bytes = process_overhead(model_, c.vocab, options_.threads) + text_factor * options_.text_bytes;
+  r.overhead_bytes = process_overhead(model_, c.vocab, options_.threads) +
+                     text_factor * (std::max(options_.text_bytes, text_free) - text_free) +
+                     reader_->page_cache_bytes();
   if (options_.ledger.enabled) r.overhead_bytes += Ledger::bytes(options_.ledger);
   r.top_k = c.top_k;
   for (int i = 0; i < store_.layers(); ++i) {

@@ -30,7 +30,7 @@ struct RouteRecord {
 
 class RouteTraceWriter {
  public:
-  /// Throws Error (failure) where the file cannot be made. Writes to a temporary beside it; close() renames.
+  /// Throws Error (input) where the file cannot be made. Writes to a temporary beside it; close() renames.
   RouteTraceWriter(const std::string& path, const RouteTraceHeader& header);
   ~RouteTraceWriter();
   void begin_round(Phase phase);

@@ -104,11 +104,20 @@ TEST_F(FileTest, WithoutCommitTheOldFileStaysAndNoTemporaryIsLeft) {
 
 TEST_F(FileTest, AFailedWriteNamesThePath) {
   EXPECT_THAT(error_of([&] { AtomicFile(path("no/folder")); }), HasSubstr(path("no/folder")));
-  // Renaming a file over a folder fails at the last step.
   std::filesystem::create_directory(path("taken"));
   EXPECT_THAT(error_of([&] { write_file_atomically(path("taken"), "x"); }),
-              AllOf(HasSubstr(path("taken")), HasSubstr("rename")));
+              AllOf(HasSubstr(path("taken")), HasSubstr("directory")));
   EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(FileTest, ALinkIsFollowedAndADeviceIsWrittenThrough) {
+  write_file_atomically(path("target"), "old");
+  std::filesystem::create_symlink(path("target"), path("link"));
+  write_file_atomically(path("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  EXPECT_EQ(content(path("target")), "new");
+  write_file_atomically("/dev/null", "gone");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null")) << "never replaced by a file";
 }
 
 TEST(Quote, KeepsMessagesOnOneLine) {

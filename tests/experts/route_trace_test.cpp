@@ -148,12 +148,12 @@ TEST_F(Trace, WithoutCloseNothingIsLeftBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
 }
 
-TEST_F(Trace, APathThatCannotBeMadeIsAFailureThatNamesIt) {
+TEST_F(Trace, APathThatCannotBeMadeIsBadInputAndNamed) {
   try {
     RouteTraceWriter writer(dir_.file("no/such/folder"), header_);
     FAIL();
   } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), Error::Kind::failure);
+    EXPECT_EQ(e.kind(), Error::Kind::input);
     EXPECT_THAT(e.what(), HasSubstr("no/such/folder"));
   }
 }

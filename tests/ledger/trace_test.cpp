@@ -145,8 +145,8 @@ TEST(LedgerTrace, AFileThatCannotBeWrittenIsNamed) {
     write_trace(ledger, "/nonexistent/trace.json");
     ADD_FAILURE() << "written";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()).rfind("/nonexistent/trace.json: ", 0), 0u) << error.what();
-    EXPECT_EQ(error.exit_code(), 1);
+    EXPECT_NE(std::string(error.what()).find("/nonexistent/trace.json"), std::string::npos) << error.what();
+    EXPECT_EQ(error.exit_code(), 2);
   }
 }
 

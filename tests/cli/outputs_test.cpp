@@ -1,0 +1,118 @@
+// Where a run writes, how it ends when it cannot, and that the numbers of a refusal are true.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "cli/weir.h"
+
+namespace weir::test {
+namespace {
+
+Arguments short_run() {
+  return {"run", "-m", pocket_model(), "-p", "hello", "-n", "2", "--greedy", "-c", "64"};
+}
+
+class CliOutputs : public Cli {
+ protected:
+  TempDir dir_;
+};
+
+TEST_F(CliOutputs, BadPathsAreRefusedBeforeAnyWork) {
+  for (const char* option : {"--logits", "--ledger-json", "--trace", "--route-trace"}) {
+    SCOPED_TRACE(option);
+    expect_refused(weir(short_run() + Arguments{option, "/nonexistent/x"}), {"/nonexistent/x"});
+    expect_refused(weir(short_run() + Arguments{option, dir_.path().string()}), {"directory"});
+  }
+}
+
+TEST_F(CliOutputs, TheModelAndAnotherOutputAreNeverOverwritten) {
+  const std::string model = dir_.file("m.gguf"), out = dir_.file("out");
+  std::filesystem::copy_file(pocket_model(), model);
+  expect_refused(weir({"run", "-m", model, "-p", "x", "-n", "1", "--logits", model}), {"is the model"});
+  expect_refused(weir(short_run() + Arguments{"--trace", out, "--ledger-json", out}), {"two outputs"});
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(CliOutputs, ADeviceStaysADevice) {
+  EXPECT_EQ(weir(short_run() + Arguments{"--logits", "/dev/null"}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+/// Exit code of a shell line, for redirections.
+int shell(const std::string& line) {
+  return run_process({{"/bin/sh", "-c", line}, {}, {}, 60, {}}).exit_code;
+}
+
+TEST_F(CliOutputs, AFullOrClosedStdoutIsAFailure) {
+  for (const std::string& command : {"info -m " + pocket_model(), "plan -m " + pocket_model(),
+                                     std::string("--help"), "tokenize -m " + pocket_model() + " -p hello"})
+    EXPECT_EQ(shell(weir_binary() + " " + command + " > /dev/full 2> /dev/null"), 1) << command;
+}
+
+TEST_F(CliOutputs, AClosedStderrDoesNotCrash) {
+  EXPECT_EQ(shell(weir_binary() + " run --bogus 2>&-"), 2);
+  EXPECT_EQ(shell(weir_binary() + " run --bogus 2> /dev/full"), 2);
+}
+
+TEST_F(CliOutputs, ControlCharactersStayInOneLine) {
+  const ProcessResult result = weir({"run", "-m", "no\nfile\033[31m", "-p", "x"});
+  expect_refused(result, {"\\x0a", "\\x1b"});
+  EXPECT_EQ(lines_of(result.err).size(), 1u);
+}
+
+TEST_F(CliOutputs, ADirectoryIsNoPromptFile) {
+  expect_refused(weir({"run", "-m", pocket_model(), "-f", dir_.path().string()}), {"directory"});
+}
+
+TEST_F(CliOutputs, ATextThatTheBudgetCannotHoldIsRefused) {
+  const std::string text = dir_.file("text");
+  {
+    std::string words;
+    while (words.size() < (8u << 20)) words += "many words ";
+    write_file(text, words);
+  }
+  expect_refused(weir({"perplexity", "-m", pocket_model(), "-f", text, "-c", "64", "--memory", "32MiB"}),
+                 {"smallest budget"});
+}
+
+TEST_F(CliOutputs, TheSmallestBudgetRunsAndOneByteLessDoesNot) {
+  for (const char* context : {"16", "256", "2048"}) {
+    const Arguments run{"run", "-m", pocket_model(), "-p", "hello", "-n", "2", "--greedy", "-c", context};
+    const ProcessResult refusal = weir(run + Arguments{"--memory", "1MiB"});
+    expect_refused(refusal, {"smallest budget"});
+    const std::string bytes = json_answer(weir({"plan", "-m", pocket_model(), "-c", context, "--json"}))
+                                  .at("minimum_budget_bytes")
+                                  .dump();
+    EXPECT_NE(refusal.err.find(bytes), std::string::npos) << bytes << " is not in: " << refusal.err;
+    EXPECT_EQ(weir(run + Arguments{"--memory", bytes}).exit_code, 0);
+    expect_refused(weir(run + Arguments{"--memory", std::to_string(std::stoll(bytes) - 1)}),
+                   {"smallest budget"});
+  }
+}
+
+TEST_F(CliOutputs, TheLargestContextRunsAndOneMoreDoesNot) {
+  for (const char* memory : {"18MiB", "20MiB", "22MiB"}) {
+    const auto plan =
+        json_answer(weir({"plan", "-m", pocket_model(), "-c", "16", "--memory", memory, "--json"}));
+    const int context = plan.at("largest_context").get<int>();
+    const Arguments run{"run", "-m",       pocket_model(), "-p",   "hello", "-n",
+                        "1",   "--greedy", "--memory",     memory, "-c"};
+    EXPECT_EQ(weir(run + Arguments{std::to_string(context)}).exit_code, 0) << memory;
+    if (context < 2048)
+      expect_refused(weir(run + Arguments{std::to_string(context + 1)}), {"largest context"});
+  }
+}
+
+TEST_F(CliOutputs, PeakMemoryStaysWithinTheBudget) {
+  for (const char* memory : {"18MiB", "24MiB", "40MiB"}) {
+    const auto answer =
+        json_answer(weir({"run", "-m", pocket_model(), "-p", "hello", "-n", "40", "--ignore-eos", "--greedy",
+                          "-c", "128", "--memory", memory, "--json"}));
+    EXPECT_LE(answer.at("memory").at("peak_bytes").get<int64_t>(),
+              answer.at("memory").at("budget_bytes").get<int64_t>())
+        << memory;
+  }
+}
+
+}  // namespace
+}  // namespace weir::test
