@@ -60,6 +60,12 @@ TEST_F(CliOutputs, ControlCharactersStayInOneLine) {
   EXPECT_EQ(lines_of(result.err).size(), 1u);
 }
 
+TEST_F(CliOutputs, ADenseModelHasNoRoutingToRecord) {
+  const std::string drafter = std::string(WEIR_SOURCE_DIR) + "/models/pocket-draft-q8.gguf";
+  expect_refused(weir({"run", "-m", drafter, "-p", "x", "-n", "1", "--route-trace", dir_.file("r")}),
+                 {"no routed experts"});
+}
+
 TEST_F(CliOutputs, ADirectoryIsNoPromptFile) {
   expect_refused(weir({"run", "-m", pocket_model(), "-f", dir_.path().string()}), {"directory"});
 }
