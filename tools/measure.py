@@ -2,7 +2,7 @@
 """Takes the figures of docs/measurements.md. Standard library only; run it on an otherwise idle machine.
 
   measure.py coverage MODEL [--slots 4,12,32]          unattributed share of prefill and decode at each number of slots
-  measure.py ledger-cost MODEL [--pairs 12]            speed with the ledger on over off, interleaved pairs
+  measure.py ledger-cost MODEL [--pairs 12]            fastest of the runs with the ledger on over off, interleaved pairs
   measure.py peer MODEL LLAMA_BENCH [--rounds 5]       speed over llama-bench's, interleaved, both resident
   measure.py cgroup MODEL [--limit 3GiB]               decode in a memory cgroup: lived, peak, speed, hit rate (root)
 
@@ -20,9 +20,10 @@ def weir(*arguments, prefix=()):
     return json.loads(run.stdout)
 
 
-def bench(model, *arguments, prefix=()):
+def bench(model, *arguments, prefix=(), best=False):
+    """Median speed of each test, or its fastest run: what disturbs a run only slows it."""
     result = weir("bench", "-m", model, "--json", *arguments, prefix=prefix)
-    return {t["test"].split()[0]: t["tokens_per_second"] for t in result["tests"]}, result
+    return {t["test"].split()[0]: (max(t["samples"]) if best else t["tokens_per_second"]) for t in result["tests"]}, result
 
 
 def interval(ratios):
@@ -59,7 +60,7 @@ def ledger_cost(a):
     common = [a.model, "-p", str(a.p), "-n", str(a.n), "-r", str(a.runs)]
     for pair in range(a.pairs):
         order = (True, False) if pair % 2 else (False, True)
-        speed = {on: bench(*common, *(["--ledger", "1000000"] if on else []))[0] for on in order}
+        speed = {on: bench(*common, *(["--ledger", "1000000"] if on else []), best=True)[0] for on in order}
         for test in ratios:
             ratios[test].append(speed[True][test] / speed[False][test])
         print(f"pair {pair + 1}: prompt {ratios['prompt'][-1]:.4f}, decode {ratios['decode'][-1]:.4f}", file=sys.stderr)

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/random.h"
 
 namespace weir {
 namespace {
@@ -55,6 +56,8 @@ struct ThreadTeam::State {
   int64_t count = 0, grain = 1;
   int members = 1;
   bool timing = false, stop = false;
+  bool sampled = false;  ///< the times of the current task are taken; handed over by `sequence`
+  uint64_t tasks = 0, samples = 0, next_sample = 0, drawn = 0;
 
   struct alignas(64) Member {
     uint64_t begin_ns = 0, end_ns = 0;  ///< of the last task; handed over by `remaining`
@@ -93,9 +96,9 @@ struct ThreadTeam::State {
   void part(int m) {
     Member& own = member[static_cast<size_t>(m)];
     const Range range = split(count, grain, m, members);
-    if (timing) own.begin_ns = now_ns();
+    if (sampled) own.begin_ns = now_ns();
     if (range.begin < range.end) work(context, range.begin, range.end, m);
-    if (timing) own.end_ns = now_ns();
+    if (sampled) own.end_ns = now_ns();
   }
 
   /// Waits for a sequence other than `seen` and returns it.
@@ -140,6 +143,18 @@ struct ThreadTeam::State {
     caller_sleeps.store(0, std::memory_order_relaxed);
   }
 
+  /// Decides whether the next task is timed. One in eight on average, at random distances: the clock reads of
+  /// all would cost more than a hundredth of a small model's round, and fixed distances would fall on the
+  /// same operations.
+  void begin_task() {
+    sampled = timing && tasks == next_sample;
+    if (sampled) {
+      ++samples;
+      next_sample += 1 + random_u64(0x7ea3, drawn++) % 15;
+    }
+    tasks += timing;
+  }
+
   void account() {
     uint64_t last = 0;
     for (const Member& m : member) last = std::max(last, m.end_ns);
@@ -147,7 +162,6 @@ struct ThreadTeam::State {
       totals.busy_ns += m.end_ns - m.begin_ns;
       totals.barrier_ns += last - m.end_ns;
     }
-    ++totals.tasks;
   }
 };
 
@@ -181,8 +195,17 @@ ThreadTeam::Range ThreadTeam::split(int64_t count, int64_t grain, int member, in
 void ThreadTeam::set_timing(bool on) { state_->timing = on; }
 
 ThreadTeam::Imbalance ThreadTeam::take_imbalance() {
-  Imbalance taken = state_->totals;
-  state_->totals = {};
+  State& s = *state_;
+  Imbalance taken = s.totals;
+  taken.tasks = s.tasks;
+  if (s.samples > 0) {
+    const double scale = static_cast<double>(s.tasks) / static_cast<double>(s.samples);
+    taken.busy_ns = static_cast<uint64_t>(scale * static_cast<double>(taken.busy_ns));
+    taken.barrier_ns = static_cast<uint64_t>(scale * static_cast<double>(taken.barrier_ns));
+  }
+  s.totals = {};
+  s.next_sample -= std::min(s.next_sample, s.tasks);
+  s.tasks = s.samples = 0;
   return taken;
 }
 
@@ -191,15 +214,15 @@ void ThreadTeam::run_erased(int64_t count, int64_t grain, Erased work, void* con
   WEIR_CHECK(!s.running && grain >= 1, "nested run, or grain {}", grain);
   if (count <= 0) return;
   s.running = true;
+  s.begin_task();
   if (threads_ == 1 || count <= grain) {
-    const uint64_t begin = s.timing ? now_ns() : 0;
+    const uint64_t begin = s.sampled ? now_ns() : 0;
     work(context, 0, count, 0);
-    if (s.timing) {
+    if (s.sampled) {
       // The others wait all along: a serial stretch is imbalance too.
       const uint64_t busy = now_ns() - begin;
       s.totals.busy_ns += busy;
       s.totals.barrier_ns += busy * static_cast<uint64_t>(threads_ - 1);
-      ++s.totals.tasks;
     }
     s.running = false;
     return;
@@ -209,7 +232,7 @@ void ThreadTeam::run_erased(int64_t count, int64_t grain, Erased work, void* con
   s.publish();
   s.part(0);
   s.wait_for_members();
-  if (s.timing) s.account();
+  if (s.sampled) s.account();
   s.running = false;
 }
 

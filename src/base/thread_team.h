@@ -40,7 +40,8 @@ class ThreadTeam {
   };
   static Range split(int64_t count, int64_t grain, int member, int members);
 
-  /// While on, workers' busy and waiting times are measured (two clock reads a task and member).
+  /// While on, workers' busy and waiting times are estimated from one task in eight, taken at random
+  /// distances (two clock reads for each of those and member).
   void set_timing(bool on);
   struct Imbalance {
     uint64_t busy_ns = 0;     ///< sum over members of time inside work()
