@@ -36,11 +36,9 @@ ab() { # ab NAME MODEL SLOTS-AND-OTHERS A B
 ab ab-slots-pocket "$pocket" "-c 512 -n 128" "--expert-slots 16" "--expert-slots 32"
 ab ab-policy-pocket "$pocket" "-c 512 -n 128 --expert-slots 12" "--expert-policy lfu" "--expert-policy lru"
 ab ab-advice-pocket "$pocket" "-c 512 -n 128 --expert-slots 12 --io buffered" "--read-advice off" "--read-advice bounded"
-ab ab-slots-m16s "$skewed" "-c 512 -n 16" "--expert-slots 16" "--expert-slots 32"
-ab ab-policy-m16s "$skewed" "-c 512 -n 16 --expert-slots 32" "--expert-policy lfu" "--expert-policy lru"
-ab ab-advice-m16s "$skewed" "-c 512 -n 16 --expert-slots 32 --io buffered" "--read-advice off" "--read-advice bounded"
 
 take run-for-replay.txt build/weir run -m "$pocket" -f prompts/medium.txt -n 512 --ignore-eos --seed 1 --temp 0.2 --expert-slots 8 \
   --route-trace "$out/pocket.routes" --ledger-json "$out/pocket.ledger.json"
 take replay-pocket.txt build/weir replay "$out/pocket.routes" --slots 4,8,12,16,24,32 --policy lfu,lru --phase decode \
   --ledger-json "$out/pocket.ledger.json" --svg "$out/replay-pocket.svg"
+ab ab-slots-m16s "$skewed" "-c 512 -n 16" "--expert-slots 16" "--expert-slots 32"

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "experts/plan.h"
+#include "support/sanitized.h"
 
 namespace weir::lab::ab {
 namespace {
@@ -35,6 +36,7 @@ double above(uint64_t peak, uint64_t start) {
 }
 
 TEST(AbMemoryMeter, AnArmIsChargedWhatItAddsAndNotTheOther) {
+  if (test::sanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
   const uint64_t start = read_memory_use({}).rss;
   MemoryMeter meter;
   meter.begin(Side::a);
@@ -51,6 +53,7 @@ TEST(AbMemoryMeter, AnArmIsChargedWhatItAddsAndNotTheOther) {
 }
 
 TEST(AbMemoryMeter, APeakThatIsGoneAgainCounts) {
+  if (test::sanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
   const uint64_t start = read_memory_use({}).rss;
   MemoryMeter meter;
   meter.begin(Side::a);
