@@ -23,8 +23,11 @@ Rows device_rows(int count, const Buffer& token, const Buffer& position, const B
 bool Round::step() {
   Ledger* ledger = e_.ledger();
   enter_role(ledger, Role::schedule);
-  admit();                       // waiting requests take free lanes
-  if (!compose()) return false;  // the rows: prompt rows, or one per decoding lane, never both
+  admit();           // waiting requests take free lanes
+  if (!compose()) {  // the rows: prompt rows, or one per decoding lane, never both
+    if (ledger && ledger->running()) ledger->end_generation();  // the last lane was cancelled
+    return false;
+  }
   if (ledger) ledger->begin_round(phase_);
   if (e_.trace_) e_.trace_->begin_round(phase_);
   upload();

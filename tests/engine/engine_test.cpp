@@ -128,6 +128,18 @@ TEST(Engine, CancelEndsWithWhatWasGenerated) {
   EXPECT_EQ(result.tokens.size(), 3u);
 }
 
+TEST(Engine, CancelClosesTheAccount) {
+  EngineOptions o = options();
+  o.ledger.enabled = true;
+  const auto engine = open(o);
+  std::atomic<bool> cancel{false};
+  Request r = request(50);
+  r.cancel = &cancel;
+  r.on_token = [&](Token) { cancel = true; };
+  EXPECT_EQ(engine->run(r).finish, Finish::cancelled);
+  EXPECT_FALSE(engine->ledger()->running());
+}
+
 TEST(Engine, WaitingRequestsTakeFreeLanes) {
   EngineOptions o = options();
   o.lanes = 2;
