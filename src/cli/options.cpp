@@ -137,8 +137,11 @@ std::string prompt_text(const std::optional<std::string>& prompt, const std::str
   return text;
 }
 
-std::unique_ptr<Engine> open_engine(const EngineOptions& options) {
+std::unique_ptr<Engine> open_engine(const EngineOptions& options, Trace trace) {
   auto engine = std::make_unique<Engine>(options);
+  if (engine->config().experts == 0 && !options.route_trace.empty() && trace == Trace::asked_for)
+    throw input_error("{}: has no routed experts: --route-trace has nothing to record",
+                      engine->model().path());
   log_line(fmt::format("weir: {} ({}), {}", engine->model().path(),
                        human_bytes(engine->model().total_bytes()), engine->description()));
   log_line(describe_plan(engine->plan()));

@@ -43,7 +43,9 @@ std::string prompt_text(const std::optional<std::string>& prompt, const std::str
 std::string read_text_file(const std::string& path);
 
 /// Opens, prints the plan and warnings to stderr, loads.
-std::unique_ptr<Engine> open_engine(const EngineOptions& options);
+/// A route trace that the user asked for is refused (input) where the model has no routed experts.
+enum class Trace { asked_for, own };
+std::unique_ptr<Engine> open_engine(const EngineOptions& options, Trace trace = Trace::asked_for);
 
 /// Set by Ctrl-C (SIGINT, SIGTERM) after catch_interrupts().
 const std::atomic<bool>& interrupted();

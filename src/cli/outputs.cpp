@@ -27,14 +27,14 @@ void complete(std::optional<AtomicFile>& file, const std::string& content) {
 
 }  // namespace
 
-void check_output_paths(const std::string& model, const std::vector<std::string>& paths) {
+void check_output_paths(const std::string& input, const std::vector<std::string>& paths) {
   std::vector<std::string> seen;
   for (const auto& path : paths) {
     if (path.empty()) continue;
     const std::string name = canonical(path);
     if (name.empty()) continue;
-    if (name == canonical(model))
-      throw input_error("{}: is the model: expected another file to write", quote(path));
+    if (name == canonical(input))
+      throw input_error("{}: is the input: expected another file to write", quote(path));
     for (const auto& other : seen)
       if (name == other)
         throw input_error("{}: is named for two outputs: expected a file for each", quote(path));

@@ -11,9 +11,9 @@
 
 namespace weir::cli {
 
-/// Refuses (input) two outputs with one path, and an output that is the model's own file. Empty paths are
-/// skipped.
-void check_output_paths(const std::string& model, const std::vector<std::string>& paths);
+/// Refuses (input) two outputs with one path, and an output that is the file that is read (the model, a
+/// trace). Empty paths are skipped.
+void check_output_paths(const std::string& input, const std::vector<std::string>& paths);
 
 class LedgerOutputs {
  public:

@@ -145,7 +145,7 @@ int profile(const Arguments& arguments) {
            prompt.text_tokens, prompt.tokens.size(), prompt.tokens.size() + request.new_tokens,
            request.new_tokens);
   catch_interrupts();
-  const auto engine = open_engine(options);
+  const auto engine = open_engine(options, Trace::own);
   return f.what_if ? print_what_if(f, *engine, prompts.front(), request)
                    : print_profile(f, *engine, prompts, request);
 }

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/outputs.h"
 #include "cli/result_json.h"
 #include "experts/plan.h"
 #include "lab/read_cost.h"
@@ -46,6 +47,7 @@ bool parse(ReplayFlags& f, const Arguments& arguments) {
   line.flag("--json", &f.json, "one line of JSON on stdout instead of the tables");
   if (!line.parse(arguments)) return false;
   if (f.trace.empty()) throw input_error("no trace: give a file that --route-trace recorded");
+  check_output_paths(f.trace, {f.svg});
   if (f.read_rate > 0 && !f.measure.empty())
     throw input_error("both --read-rate and --measure were given: expected one of them");
   return true;

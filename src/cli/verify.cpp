@@ -32,15 +32,20 @@ constexpr int quick_prompts = 2, full_tokens = 24, quick_tokens = 8;
 
 std::vector<lab::VerifyPrompt> prompts_for(const Engine& probe, const std::string& file, int n, bool quick) {
   std::vector<lab::VerifyPrompt> prompts;
-  const auto add = [&](const std::string& name, const std::string& text) {
+  const auto add = [&](const std::string& name, const std::string& text, bool own = false) {
     auto tokens = probe.tokenizer().encode(text, {});
     const int room = probe.context() - n - 1;
     if (room < 1)
       throw input_error("-n {} leaves no room for a prompt in a context of {}", n, probe.context());
+    if (own && static_cast<int>(tokens.size()) > room)
+      throw input_error(
+          "{}: {} tokens and {} new ones do not fit the context of {}: expected a shorter prompt or a larger "
+          "-c",
+          name, tokens.size(), n, probe.context());
     if (static_cast<int>(tokens.size()) > room) tokens.resize(static_cast<size_t>(room));
     prompts.push_back({name, std::move(tokens)});
   };
-  if (!file.empty()) add(file, prompt_text({}, file));
+  if (!file.empty()) add(file, prompt_text({}, file), true);
   int number = 0;
   for (const char* text : default_prompts)
     if (!quick || number < quick_prompts) add(fmt::format("{}", ++number), text);

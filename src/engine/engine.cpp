@@ -66,8 +66,6 @@ Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::M
                       tokenizer_->size(), c.vocab);
   for (Token t = 0; t < tokenizer_->size(); ++t)
     if (tokenizer_->is_end(t)) end_tokens_.push_back(t);
-  if (c.experts == 0 && !options_.route_trace.empty())
-    throw input_error("{}: has no routed experts: --route-trace has nothing to record", model_.path());
   if (options_.threads == 0) options_.threads = available_processors();
   if (options_.context == 0) options_.context = std::min(c.context, default_context);
   device_ = make_cpu_device(options_.threads, options_.isa);

@@ -29,7 +29,7 @@ TEST_F(CliOutputs, BadPathsAreRefusedBeforeAnyWork) {
 TEST_F(CliOutputs, TheModelAndAnotherOutputAreNeverOverwritten) {
   const std::string model = dir_.file("m.gguf"), out = dir_.file("out");
   std::filesystem::copy_file(pocket_model(), model);
-  expect_refused(weir({"run", "-m", model, "-p", "x", "-n", "1", "--logits", model}), {"is the model"});
+  expect_refused(weir({"run", "-m", model, "-p", "x", "-n", "1", "--logits", model}), {"is the input"});
   expect_refused(weir(short_run() + Arguments{"--trace", out, "--ledger-json", out}), {"two outputs"});
   EXPECT_FALSE(std::filesystem::exists(out));
 }
