@@ -68,6 +68,9 @@ struct Rows {
   const int32_t* token = nullptr;     ///< [count]
   const int32_t* position = nullptr;  ///< [count]
   const int32_t* lane = nullptr;      ///< [count]
+  // What the host knows of them, for a device whose memory it cannot read.
+  int longest = 0;  ///< no position is at or above this: bounds grids; a replay keeps the recorded one
+  uint64_t kv_positions = 0;  ///< positions whose keys and values are read: the last row's of each lane, + 1
 };
 
 /// One layer's keys and values, f16: k[lane][position][kv head][head_dim], v likewise.
@@ -95,15 +98,17 @@ struct NormArgs {
 
 struct MatmulTarget {
   Matrix weight;         ///< {in, out}
-  float* out = nullptr;  ///< [rows, out]
+  float* out = nullptr;  ///< [rows, out]; must not be x
+  bool add = false;      ///< out += y instead of out = y
 };
 
-/// Several weights over the same input (q, k and v; gate and up): the input is quantised once per activation
-/// format.
+/// Several weights over the same input (q, k and v; gate and up): the input is normed and quantised once.
 struct MatmulArgs {
   const float* x = nullptr;  ///< [rows, in]
   int rows = 0;
   std::span<const MatmulTarget> targets;
+  const float* norm = nullptr;  ///< [in]: the RMS norm (see NormArgs) that x goes through first, or null
+  float eps = 0;                ///< of that norm
 };
 
 enum class RopeStyle : uint8_t {
@@ -155,8 +160,12 @@ enum class RouterKind : uint8_t {
 
 /// Float router. Selects the k largest logits (ties to the lower id) and writes them in increasing expert id.
 struct RouteArgs {
-  const float* x = nullptr;     ///< [rows, hidden]
-  Matrix router;                ///< {hidden, experts}, F32, F16 or BF16
+  const float* x = nullptr;  ///< [rows, hidden]
+  const float* norm =
+      nullptr;              ///< [hidden]: x is normed first (see NormArgs), into `normed`; null: x as it is
+  float eps = 0;            ///< of that norm
+  float* normed = nullptr;  ///< [rows, hidden], where there is a norm: the experts' input
+  Matrix router;            ///< {hidden, experts}, F32, F16 or BF16
   const float* bias = nullptr;  ///< [experts] or null
   int rows = 0, top_k = 0;
   RouterKind kind = RouterKind::softmax_selected;
@@ -191,6 +200,43 @@ struct CombineArgs {
   int64_t hidden = 0;
 };
 
+/// One layer's routed experts in device memory, for devices that read ids themselves. Expert e lies in slot
+/// slot_of[e]: its gate is `gate` moved on by slot * gate_stride bytes, and so on.
+struct ExpertBank {
+  Matrix gate, up, down;  ///< of slot 0: {hidden, ff}, {hidden, ff}, {ff, hidden}
+  uint64_t gate_stride = 0, up_stride = 0, down_stride = 0;
+  const int32_t* slot_of = nullptr;  ///< [experts], device memory; null: slot e holds expert e
+  int experts = 0;
+};
+
+/// h[row] += sum over the row's chosen experts (increasing id) of weight * down(act(gate(x)) * up(x)): the
+/// arithmetic of experts() and combine(), without a visit to the host.
+struct RoutedArgs {
+  ExpertBank bank;
+  const float* x = nullptr;  ///< [rows, hidden]
+  float* h = nullptr;        ///< [rows, hidden]
+  int rows = 0, top_k = 0;
+  const int32_t* ids = nullptr;    ///< [rows, top_k], increasing in each row
+  const float* weights = nullptr;  ///< [rows, top_k]
+  Activation activation = Activation::swiglu;
+};
+
+/// What choose() found in one row of logits.
+struct Choice {
+  int32_t token = -1;             ///< the largest logit's, ties to the lower id
+  int32_t first_not_finite = -1;  ///< the first that is NaN or +inf, or -1
+};
+
+/// choice[r] from logits[r, :]; the `banned` ids count as -inf.
+struct ChooseArgs {
+  const float* logits = nullptr;  ///< [rows, n]
+  int rows = 0;
+  int64_t n = 0;
+  const int32_t* banned = nullptr;  ///< [banned_count], device memory
+  int banned_count = 0;
+  Choice* choice = nullptr;  ///< [rows], device memory
+};
+
 struct GatedArgs {
   const float* gate = nullptr;  ///< [rows, n]
   const float* up = nullptr;    ///< [rows, n]
@@ -211,6 +257,25 @@ struct ScratchNeeds {
   int heads = 0, head_dim = 0;
 };
 
+/// Which arithmetic attention is done in (docs/arithmetic.md). portable: the same bits on every device. fast:
+/// the device's own, with the same invariances on that device. All else is the same in both.
+enum class Arithmetic : uint8_t { portable, fast };
+
+/// What a recording is found again by: two rounds with equal keys enqueue the same operations on the same
+/// buffers, and differ in the contents of device memory alone.
+struct RecordKey {
+  int rows = 0, outputs = 0;
+  int longest = 0;       ///< Rows::longest
+  uint32_t flavour = 0;  ///< whatever else tells rounds apart
+  bool operator==(const RecordKey&) const = default;
+};
+
+/// Bytes of the device's own memory.
+struct DeviceMemory {
+  uint64_t total = 0, free = 0;
+  uint64_t context = 0;  ///< taken by the device itself (its context and modules)
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -227,8 +292,28 @@ class Device {
   /// Bytes of scratch that reserve() would take for these needs: pure, for the plan.
   virtual uint64_t scratch_bytes(const ScratchNeeds& needs) const = 0;
   virtual void reserve(const ScratchNeeds& needs) = 0;
-  /// All enqueued work is complete (a GPU waits here; the CPU returns at once).
+  /// All enqueued work is complete (a GPU waits here; the CPU returns at once). A fault of the device is
+  /// thrown here as Error (failure).
   virtual void synchronize() = 0;
+  /// Whether pointers from allocate() can be read by the host.
+  virtual bool host_visible() const { return true; }
+  /// Host memory that upload() and download() reach without a copy of their own, and that a replay reads and
+  /// writes again. Freed with the Buffer.
+  virtual Buffer allocate_host(size_t bytes, const char* what) { return allocate(bytes, what); }
+  /// Nothing for a device that lives in the host's memory.
+  virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
+  /// Bytes that the device will take besides allocations (graphs, workspace): for the plan.
+  virtual uint64_t overhead_bytes() const { return 0; }
+
+  // --- recordings
+  // ------------------------------------------------------------------------------------------------
+  /// Operations between begin_record() and end_record() are enqueued as always, and kept under `key` where
+  /// the device can. replay() enqueues what was kept, uploads and downloads of allocate_host() memory
+  /// included, and returns true; false where nothing is kept. `kv_positions`: Rows::kv_positions of this
+  /// round.
+  virtual bool replay(const RecordKey& key, uint64_t kv_positions) { return false; }
+  virtual void begin_record(const RecordKey& key) {}
+  virtual void end_record() {}
 
   // --- the account
   // -----------------------------------------------------------------------------------------------
@@ -249,6 +334,12 @@ class Device {
   virtual void route(const RouteArgs& args) = 0;
   virtual void experts(const ExpertsArgs& args) = 0;
   virtual void combine(const CombineArgs& args) = 0;
+  /// Only where routes_itself().
+  virtual void routed_experts(const RoutedArgs& args) {
+    WEIR_CHECK(false, "{} has no routed_experts", name());
+  }
+  virtual bool routes_itself() const { return false; }
+  virtual void choose(const ChooseArgs& args) = 0;
   virtual void gated(const GatedArgs& args) = 0;
   virtual void add(float* h, const float* y, int64_t n) = 0;  ///< h += y, elementwise
   /// out[i, :] = x[index[i], :] for i < count; index in device memory.
@@ -272,5 +363,20 @@ enum class Isa : uint8_t { automatic, scalar, avx2, avx512 };
 /// FMA and F16C, avx512 also AVX512-VNNI (for the block formats' matmuls); both throw Error where it lacks
 /// them.
 std::unique_ptr<Device> make_cpu_device(int threads, Isa isa = Isa::automatic);
+
+struct CudaOptions {
+  int index = 0;  ///< of the GPU, as the driver counts
+  Arithmetic arithmetic = Arithmetic::fast;
+  bool graphs = true;  ///< false: recordings are not kept; the same bits
+  /// Tests: the n-th allocation (from 1) fails as if memory were short; 0: none.
+  int fail_allocation = 0;
+};
+
+/// The CUDA device. Throws Error (input) where there is no such GPU, or this build has no CUDA.
+std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
+/// Whether this build has the CUDA device.
+bool built_with_cuda();
+/// GPUs the driver offers; 0 without CUDA.
+int cuda_device_count();
 
 }  // namespace weir

@@ -1,0 +1,160 @@
+// Every kernel's launcher. Pointers are device memory; nothing here allocates or waits. A launcher marked
+// (stamps) can be the first of a role: it takes Stream::stamp and launches its stamped variant. Results are
+// those of docs/arithmetic.md, bit for bit, except attend() in the fast arithmetic.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cuda/launch.h"
+#include "device/device.h"
+
+namespace weir::cuda {
+
+/// Rows of activations in int8 (quant/codec.h: ActRows), in device memory: q [rows, in]; scale
+/// [rows, in / 256 or in / 32]; sums [rows, in / 32] (per256 only). Rows are contiguous at these widths.
+struct Acts {
+  int8_t* q = nullptr;
+  float* scale = nullptr;
+  int16_t* sums = nullptr;
+  int64_t in = 0;
+  ActFormat format = ActFormat::none;
+};
+
+// --- rows.cu
+// -------------------------------------------------------------------------------------------------
+
+void embed(Stream& s, const EmbedArgs& args);    // (stamps)
+void rms_norm(Stream& s, const NormArgs& args);  // (stamps)
+/// out[r] = quantised x[r], RMS-normed first where norm is not null. (stamps)
+void quantise(Stream& s, const float* x, const float* norm, float eps, int rows, int64_t in, const Acts& out);
+void gated(Stream& s, const GatedArgs& args);
+void add(Stream& s, float* h, const float* y, int64_t n);
+void gather_rows(Stream& s, const float* x, const int32_t* index, int count, int64_t n,
+                 float* out);  // (stamps)
+void combine(Stream& s, const CombineArgs& args);
+/// Two launches at most: `partial` holds choose_partial_bytes(rows).
+void choose(Stream& s, const ChooseArgs& args, void* partial);
+size_t choose_partial_bytes(int rows);
+/// Copies between device memory and host memory that the device can reach (mapped), by a kernel: no copy
+/// engine between the kernels of a recording. bytes % 4 == 0, both 4-byte aligned. The source may be either.
+void copy_mapped(Stream& s, void* destination, const void* source, size_t bytes);  // (stamps)
+/// The end of a round: copies `bytes` of results from `source` to `destination` (mapped host memory), the
+/// `stamp_count` stamps (the last of which it takes itself) to `stamps_out`, then writes `ticket` + 1 to both
+/// *ticket and *flag (mapped), in that order for the host. stamps null: no stamps.
+struct Finish {
+  uint32_t* ticket = nullptr;         ///< device memory: counts rounds
+  volatile uint32_t* flag = nullptr;  ///< mapped host memory
+  uint64_t* stamps = nullptr;         ///< device memory
+  uint64_t* stamps_out = nullptr;     ///< mapped host memory
+  int stamp_count = 0;
+};
+void finish(Stream& s, const Finish& args);
+/// Spins for `ns` on one thread: delay injection.
+void spin(Stream& s, uint64_t ns);
+/// The smallest step of the device's clock, in ns, into *out (device memory).
+void measure_tick(Stream& s, uint64_t* out);
+
+// --- small_matmul*.cu: at most small_rows rows, weights read once
+// ------------------------------------------------
+
+inline constexpr int small_rows = 16;
+
+struct SmallTarget {
+  const void* weight = nullptr;  ///< [out, in] in `type`
+  float* out = nullptr;          ///< [rows, out]
+  int64_t out_rows = 0;
+  bool add = false;
+};
+
+/// y = W x for up to three weights of one block format. One row: x is normed (where norm is not null) and
+/// quantised inside, each block for itself (stamps). More rows: acts holds them quantised, x is not read.
+struct SmallMatmul {
+  Type type = Type::F32;  ///< a format with int8 activations
+  int64_t in = 0;
+  int rows = 0;
+  SmallTarget target[3];
+  int targets = 0;
+  const float* x = nullptr;
+  const float* norm = nullptr;
+  float eps = 0;
+  Acts acts;
+};
+void small_matmul(Stream& s, const SmallMatmul& args);
+
+/// The (row, slot) pairs of a batch by expert, in device memory; made by route() for up to small_rows rows
+/// and by group_pairs() for more.
+struct ExpertGroups {
+  int32_t* active = nullptr;   ///< [1]: experts with at least one pair
+  int32_t* expert = nullptr;   ///< [active], increasing
+  int32_t* begin = nullptr;    ///< [active + 1], into pairs
+  int32_t* pairs = nullptr;    ///< [rows * top_k]: by expert, then increasing; pair p is row p / top_k
+  uint64_t* visits = nullptr;  ///< [1]: += active
+};
+
+/// act[pair, :] = silu(gate(x_row)) * up(x_row), float [rows * top_k, ff]. Pairs by `groups`, weights through
+/// bank. One row: x is quantised inside (stamps); more rows: acts (of gate's format) holds them. gate and up
+/// have one type.
+void small_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const float* x,
+                   const Acts& acts, int rows, int top_k, float* act);
+/// One row: h += sum over the top_k pairs, in order, of weights[pair] * down(act[pair]), act quantised
+/// inside.
+void small_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int top_k,
+                    const float* act, float* h);
+/// More rows: parts[pair, :] = down(acts[pair]).
+void small_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
+                int top_k, float* parts);
+
+// --- large_matmul*.cu: any number of rows, integer tensor-core tiles
+// ---------------------------------------------
+
+/// out[r, :] (+)= W acts[r] for one weight.
+struct LargeMatmul {
+  Type type = Type::F32;
+  const void* weight = nullptr;
+  int64_t in = 0, out_rows = 0;
+  Acts acts;
+  int rows = 0;
+  float* out = nullptr;
+  bool add = false;
+};
+void large_matmul(Stream& s, const LargeMatmul& args);
+/// Groups ids [rows, top_k] by expert. `counts` [experts] is scratch.
+void group_pairs(Stream& s, const int32_t* ids, int rows, int top_k, int experts, int32_t* counts,
+                 const ExpertGroups& out);
+/// As small_gate_up and small_down for any number of rows.
+void large_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
+                   int top_k, float* act);
+void large_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
+                int top_k, float* parts);
+
+// --- float_matmul.cu: F32, F16 and BF16 weights, float dots
+// --------------------------------------------------------
+
+/// out[r, :] (+)= W x[r], x normed by the caller. (stamps)
+void float_matmul(Stream& s, const Matrix& weight, const float* x, int rows, float* out, bool add);
+/// Experts in float formats, any number of rows: act and parts as above. (gate_up stamps)
+void float_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const float* x, int rows,
+                   int top_k, float* act);
+void float_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const float* act, int rows,
+                int top_k, float* parts);
+
+// --- router.cu
+// -------------------------------------------------------------------------------------------------------
+
+/// Norm, logits (`logits` [rows, experts] is scratch), selection into args.ids and args.weights. With at most
+/// small_rows rows also `groups`; one launch, whose last block (by *ticket, zero between launches) selects.
+/// With more rows two launches, and groups is untouched. (stamps)
+void route(Stream& s, const RouteArgs& args, float* logits, uint32_t* ticket, const ExpertGroups& groups);
+
+// --- attention*.cu
+// -----------------------------------------------------------------------------------------------------
+
+void rope_and_store(Stream& s, const RopeStoreArgs& args);
+/// Chunks of 256 positions into `partials` (attend_partial_bytes), then their combination into args.out.
+/// args.rows.longest bounds every position; reading stops at each row's own.
+void attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes);
+/// What attend() wants for a batch of `rows` rows and `longest` positions; it works through wide batches in
+/// slices, so that this stays bounded.
+size_t attend_partial_bytes(int rows, int heads, int head_dim, int longest);
+
+}  // namespace weir::cuda
