@@ -18,9 +18,9 @@
 namespace weir::cuda::large {
 
 inline constexpr int threads = 256, warps = 8;
-inline constexpr int super_block = 256;      ///< values of K in a stage
-inline constexpr int weight_rows = 128;      ///< of a block
-inline constexpr int act_rows = 64;          ///< of a block, at most
+inline constexpr int super_block = 256;  ///< values of K in a stage
+inline constexpr int weight_rows = 128;  ///< of a block
+inline constexpr int act_rows = 64;      ///< of a block, at most
 inline constexpr int row_tiles = act_rows / 8;
 inline constexpr int segment_stages = static_cast<int>(kSegment) / super_block;
 
@@ -53,33 +53,19 @@ struct Stage {
   static constexpr int count = 3 * bytes <= 112 * 1024 ? 3 : 2;
 };
 
-/// A warp's 16 weight rows: two runs of eight consecutive rows.
-struct Panel {
-  const uint8_t* run[2];
-  int last[2];  ///< the last row of each run that exists: rows past it repeat it
-  int64_t row_bytes;
-
-  __device__ __forceinline__ const uint8_t* row(int half, int i) const {
-    const uint8_t* first = half ? run[1] : run[0];  // no indexing: it would move the panel out of registers
-    return first + min(i, half ? last[1] : last[0]) * row_bytes;
-  }
-};
-
-/// Rows first..first + 7 of a weight of `out_rows` rows.
-__device__ __forceinline__ void set_run(Panel& panel, int half, const void* weight, int64_t first,
-                                        int64_t out_rows) {
-  const int64_t start = min(first, out_rows - 1);
-  panel.run[half] = static_cast<const uint8_t*>(weight) + start * panel.row_bytes;
-  panel.last[half] = static_cast<int>(min(out_rows - 1 - start, int64_t{7}));
+/// Where row `row` of a weight begins; rows past the last repeat it.
+__device__ __forceinline__ const uint8_t* weight_row(const void* weight, int64_t row, int64_t rows,
+                                                     int64_t row_bytes) {
+  return static_cast<const uint8_t*>(weight) + min(row, rows - 1) * row_bytes;
 }
 
-/// The product of a panel with up to 64 rows of activations.
+/// The product of a warp's 16 weight rows with up to 64 rows of activations.
 template <typename Codec>
 struct Product {
   using S = Stage<Codec>;
   using F = Fragments<Codec>;
 
-  Panel panel;
+  const uint8_t* weight[2];  ///< this lane's rows, g and g + 8 of the warp's
   Acts acts;
   uint8_t* shared;    ///< S::count stages
   const int* row_of;  ///< [64] in shared memory: rows of acts
@@ -96,30 +82,34 @@ struct Product {
     return static_cast<int>(min(acts.in - int64_t{stage} * super_block, int64_t{super_block}));
   }
 
-  /// A warp copies its own rows. What lies past the last super-block is other rows or the buffer's slack.
+  /// A warp copies its own rows, four lanes a row. What lies past the last super-block is other rows or the
+  /// buffer's slack.
   __device__ __forceinline__ void copy_weights(int stage) const {
-    uint8_t* to = slot(stage) + warp() * 16 * S::row_bytes;
+    const int g = lane() / 4, t = lane() % 4;
 #pragma unroll
-    for (int i = 0; i < (16 * S::pieces + 31) / 32; ++i) {
-      const int piece = lane() + 32 * i;
-      if (piece >= 16 * S::pieces) break;
-      const int r = piece / S::pieces, c = piece % S::pieces;
-      const auto from = reinterpret_cast<uintptr_t>(panel.row(r / 8, r % 8) + stage * F::block_bytes);
-      cp_async16(to + r * S::row_bytes + 16 * c,
-                 reinterpret_cast<const uint8_t*>(from & ~uintptr_t{15}) + 16 * c);
+    for (int half = 0; half < 2; ++half) {
+      const auto from = reinterpret_cast<uintptr_t>(weight[half] + stage * F::block_bytes);
+      const auto* aligned = reinterpret_cast<const uint8_t*>(from & ~uintptr_t{15}) + 16 * t;
+      uint8_t* to = slot(stage) + (warp() * 16 + 8 * half + g) * S::row_bytes + 16 * t;
+#pragma unroll
+      for (int i = 0; i < (S::pieces + 3) / 4; ++i)
+        if (t + 4 * i < S::pieces) cp_async16(to + 64 * i, aligned + 64 * i);
     }
   }
 
   __device__ __forceinline__ void copy_acts(int stage) const {
     uint8_t* to = slot(stage);
     const int tid = static_cast<int>(threadIdx.x), c = tid % 16;
+    const auto pieces_a_row = static_cast<uint32_t>(acts.in / 16);
     if (16 * c < values(stage)) {
 #pragma unroll
       for (int i = 0; i < act_rows / 16; ++i) {
         const int r = tid / 16 + 16 * i;
         if (r < rows)
-          cp_async16(to + S::q_at + r * S::q_stride + 16 * c,
-                     acts.q + row_of[r] * acts.in + stage * super_block + 16 * c);
+          cp_async16(
+              to + S::q_at + r * S::q_stride + 16 * c,
+              reinterpret_cast<const uint4*>(acts.q) +
+                  (static_cast<uint32_t>(row_of[r]) * pieces_a_row + static_cast<uint32_t>(16 * stage + c)));
       }
     }
     if constexpr (S::minima) {
@@ -182,7 +172,8 @@ struct Product {
       for (int stage = 0; stage < S::count - 1; ++stage) store_scales(stage, first[stage]);
     }
     clear();
-    // Chains of earlier segments are touched once in eight stages: in local memory, since registers are short.
+    // Chains of earlier segments are touched once in eight stages: in local memory, since registers are
+    // short.
     volatile float y[row_tiles][4];
     for (int stage = 0; stage < stages(); ++stage) {
       if (stage > 0) store_scales(stage + S::count - 2, pending);
@@ -195,20 +186,16 @@ struct Product {
       }
       cp_commit();
       if (stage % segment_stages == 0 && stage > 0) {
+        if (stage > segment_stages) add(y);
 #pragma unroll
         for (int n = 0; n < row_tiles; ++n)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) y[n][i] = stage == segment_stages ? acc[n][i] : y[n][i] + acc[n][i];
+          for (int i = 0; i < 4; ++i) y[n][i] = acc[n][i];
         clear();
       }
       multiply(stage);
     }
-    if (stages() > segment_stages) {
-#pragma unroll
-      for (int n = 0; n < row_tiles; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) acc[n][i] = y[n][i] + acc[n][i];
-    }
+    if (stages() > segment_stages) add(y);
     __syncthreads();  // no slot is read any more: the next product may fill them
   }
 
@@ -220,13 +207,20 @@ struct Product {
       for (int i = 0; i < 4; ++i) acc[n][i] = 0;
   }
 
+  __device__ __forceinline__ void add(const volatile float (&y)[row_tiles][4]) {
+#pragma unroll
+    for (int n = 0; n < row_tiles; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) acc[n][i] = y[n][i] + acc[n][i];
+  }
+
   __device__ __forceinline__ void multiply(int stage) {
     const uint8_t* in = slot(stage);
     const int g = lane() / 4, t = lane() % 4;
     const uint8_t* weights = in + (warp() * 16 + g) * S::row_bytes;
     const auto start = [&](int half) {
       if constexpr (Codec::block_bytes % 16 == 0) return 0;
-      return static_cast<int>(reinterpret_cast<uintptr_t>(panel.row(half, g) + stage * F::block_bytes) & 15);
+      return static_cast<int>(reinterpret_cast<uintptr_t>(weight[half] + stage * F::block_bytes) & 15);
     };
     F f;
     f.load(weights + start(0), weights + 8 * S::row_bytes + start(1), t, values(stage));
@@ -262,46 +256,48 @@ struct Product {
         minima[half] = t == 0 ? packed(0) : t == 1 ? packed(4) : 0;
       }
     }
-    const float d[2] = {f.d(0), f.d(1)};
     const uint8_t* b = in + S::q_at + g * S::q_stride + (S::wide ? 8 : 4) * t;
     const auto* scale = reinterpret_cast<const float*>(in + S::scale_at) + 2 * t;
     const uint8_t* sums = in + S::sums_at + 16 * g + 8 * (t % 2);
 #pragma unroll
     for (int n = 0; n < row_tiles; ++n) {
       if (8 * n >= rows) break;
-      int32_t total[4] = {0, 0, 0, 0};
+      int32_t total[4] = {0, 0, 0, 0}, m[4];
+      uint32_t low = 0;
+      if constexpr (S::minima)
+        low = begin_minima(m, minima, *reinterpret_cast<const uint2*>(sums + 16 * 8 * n));
 #pragma unroll
       for (int step = 0; step < S::steps; ++step) {
         int32_t c[4] = {0, 0, 0, 0};
         multiply_step(c, a[step], b + 8 * n * S::q_stride + step * F::step_k);
 #pragma unroll
         for (int i = 0; i < 4; ++i) total[i] += f.scale(step, i / 2) * c[i];
+        if constexpr (S::minima) {
+          if (step == S::steps / 2) end_minima(m, minima, low);
+        }
       }
       const float2 da = *reinterpret_cast<const float2*>(scale + 8 * n);
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        acc[n][i] =
-            std::fma(d[i / 2] * (i % 2 ? da.y : da.x), static_cast<float>(total[i]), acc[n][i]);
-      if constexpr (S::minima) {
-        const float dmin[2] = {f.dmin(0), f.dmin(1)};
-        int32_t m[4];
-        multiply_minima(m, minima, *reinterpret_cast<const uint2*>(sums + 16 * 8 * n));
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          acc[n][i] = std::fma(-(dmin[i / 2] * (i % 2 ? da.y : da.x)), std::bit_cast<float>(m[i]) - magic,
-                               acc[n][i]);
+      for (int i = 0; i < 4; ++i) {
+        const float column = i % 2 ? da.y : da.x;
+        acc[n][i] = std::fma(f.d(i / 2) * column, static_cast<float>(total[i]), acc[n][i]);
+        if constexpr (S::minima)
+          acc[n][i] = std::fma(-(f.dmin(i / 2) * column), std::bit_cast<float>(m[i]) - magic, acc[n][i]);
       }
     }
   }
 
-  /// m = magic_bits + minima * sums, the sums (four of 16 bits, |sum| <= 4064) in two bytes of weight 128
-  /// and 1. |minima * sums| <= 8 * 63 * 4064 < 2^22.
-  __device__ __forceinline__ static void multiply_minima(int32_t (&m)[4], const uint32_t (&minima)[2],
-                                                         uint2 sums) {
-    const uint32_t low = __byte_perm(sums.x, sums.y, 0x6420) & 0x7f7f7f7fu;
-    const uint32_t high = __byte_perm(sums.x << 1, sums.y << 1, 0x7531);
+  /// In two parts, since the tensor cores take their time: m = magic_bits + minima * sums. The sums (four of
+  /// 16 bits, |sum| <= 4064) are two bytes each, of weight 128 and 1; |minima * sums| <= 8 * 63 * 4064 <
+  /// 2^22.
+  __device__ __forceinline__ static uint32_t begin_minima(int32_t (&m)[4], const uint32_t (&minima)[2],
+                                                          uint2 sums) {
     m[0] = m[1] = m[2] = m[3] = 0;
-    mma_k16(m, minima[0], minima[1], high);
+    mma_k16(m, minima[0], minima[1], __byte_perm(sums.x << 1, sums.y << 1, 0x7531));
+    return __byte_perm(sums.x, sums.y, 0x6420) & 0x7f7f7f7fu;
+  }
+  __device__ __forceinline__ static void end_minima(int32_t (&m)[4], const uint32_t (&minima)[2],
+                                                    uint32_t low) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) m[i] = m[i] * 128 + magic_bits;
     mma_k16(m, minima[0], minima[1], low);
@@ -346,20 +342,20 @@ __global__ void __launch_bounds__(threads, 2) matmul(LargeMatmul args, int rows_
   Product<Codec> p;
   p.acts = args.acts, p.shared = shared, p.row_of = row_of;
   p.rows = min(rows_a_block, args.rows - first_row);
-  p.panel.row_bytes = args.in / Codec::block_elements * Codec::block_bytes;
-  const int64_t first_out = int64_t{blockIdx.y} * weight_rows + 16 * p.warp();
-  set_run(p.panel, 0, args.weight, first_out, args.out_rows);
-  set_run(p.panel, 1, args.weight, first_out + 8, args.out_rows);
+  const int g = p.lane() / 4, t = p.lane() % 4;
+  const int64_t row_bytes = args.in / Codec::block_elements * Codec::block_bytes;
+  const int64_t first_out = int64_t{blockIdx.y} * weight_rows + 16 * p.warp() + g;
+  for (int half = 0; half < 2; ++half)
+    p.weight[half] = weight_row(args.weight, first_out + 8 * half, args.out_rows, row_bytes);
   p.begin();
   wait_for_previous();
   p.finish();
-  const int g = p.lane() / 4, t = p.lane() % 4;
 #pragma unroll
   for (int n = 0; n < row_tiles; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int r = 8 * n + 2 * t + i % 2;
-      const int64_t o = first_out + 8 * (i / 2) + g;
+      const int64_t o = first_out + 8 * (i / 2);
       if (r >= p.rows || o >= args.out_rows) continue;
       float* out = args.out + (first_row + r) * args.out_rows + o;
       *out = args.add ? *out + p.acc[n][i] : p.acc[n][i];
@@ -402,12 +398,13 @@ __global__ void __launch_bounds__(threads, 2)
   const Group work = group(bank, groups, static_cast<int>(blockIdx.y));
   Product<Codec> p;
   p.acts = acts, p.shared = shared, p.row_of = row_of;
-  p.panel.row_bytes = acts.in / Codec::block_elements * Codec::block_bytes;
-  const int64_t ff = bank.gate.out, first_out = int64_t{blockIdx.x} * (weight_rows / 2) + 8 * p.warp();
-  set_run(p.panel, 0, static_cast<const uint8_t*>(bank.gate.data) + work.slot * bank.gate_stride, first_out,
-          ff);
-  set_run(p.panel, 1, static_cast<const uint8_t*>(bank.up.data) + work.slot * bank.up_stride, first_out, ff);
   const int g = p.lane() / 4, t = p.lane() % 4;
+  const int64_t row_bytes = acts.in / Codec::block_elements * Codec::block_bytes;
+  const int64_t ff = bank.gate.out, o = int64_t{blockIdx.x} * (weight_rows / 2) + 8 * p.warp() + g;
+  p.weight[0] = weight_row(static_cast<const uint8_t*>(bank.gate.data) + work.slot * bank.gate_stride, o, ff,
+                           row_bytes);
+  p.weight[1] =
+      weight_row(static_cast<const uint8_t*>(bank.up.data) + work.slot * bank.up_stride, o, ff, row_bytes);
   for (int first = work.begin; first < work.end; first += act_rows) {
     p.begin();
     p.rows = gather(groups, work, first, top_k, pair_of, row_of);
@@ -417,8 +414,7 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int r = 8 * n + 2 * t + i;
-        if (r < p.rows && first_out + g < ff)
-          act[pair_of[r] * ff + first_out + g] = silu_f32(p.acc[n][i]) * p.acc[n][i + 2];
+        if (r < p.rows && o < ff) act[pair_of[r] * ff + o] = silu_f32(p.acc[n][i]) * p.acc[n][i + 2];
       }
     __syncthreads();  // pair_of is read above and written by the next tile
   }
@@ -436,12 +432,12 @@ __global__ void __launch_bounds__(threads, 2)
   const Group work = group(bank, groups, static_cast<int>(blockIdx.y));
   Product<Codec> p;
   p.acts = acts, p.shared = shared, p.row_of = row_of;
-  p.panel.row_bytes = acts.in / Codec::block_elements * Codec::block_bytes;
-  const int64_t hidden = bank.down.out, first_out = int64_t{blockIdx.x} * weight_rows + 16 * p.warp();
-  const uint8_t* weight = static_cast<const uint8_t*>(bank.down.data) + work.slot * bank.down_stride;
-  set_run(p.panel, 0, weight, first_out, hidden);
-  set_run(p.panel, 1, weight, first_out + 8, hidden);
   const int g = p.lane() / 4, t = p.lane() % 4;
+  const int64_t row_bytes = acts.in / Codec::block_elements * Codec::block_bytes;
+  const int64_t hidden = bank.down.out, first_out = int64_t{blockIdx.x} * weight_rows + 16 * p.warp() + g;
+  const uint8_t* weight = static_cast<const uint8_t*>(bank.down.data) + work.slot * bank.down_stride;
+  for (int half = 0; half < 2; ++half)
+    p.weight[half] = weight_row(weight, first_out + 8 * half, hidden, row_bytes);
   for (int first = work.begin; first < work.end; first += act_rows) {
     p.begin();
     p.rows = gather(groups, work, first, 1, pair_of, row_of);
@@ -451,7 +447,7 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int r = 8 * n + 2 * t + i % 2;
-        const int64_t o = first_out + 8 * (i / 2) + g;
+        const int64_t o = first_out + 8 * (i / 2);
         if (r < p.rows && o < hidden) parts[pair_of[r] * hidden + o] = p.acc[n][i];
       }
     __syncthreads();  // pair_of is read above and written by the next tile
@@ -502,11 +498,11 @@ void launch_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, 
 }  // namespace weir::cuda::large
 
 /// In a format's .cu file, once, after its fragments.
-#define WEIR_LARGE_MATMUL(Codec)                                                                             \
-  namespace weir::cuda::large {                                                                              \
-  template void launch_matmul<Codec>(Stream&, const LargeMatmul&);                                           \
-  template void launch_gate_up<Codec>(Stream&, const ExpertBank&, const ExpertGroups&, const Acts&, int,     \
-                                      int, float*);                                                          \
-  template void launch_down<Codec>(Stream&, const ExpertBank&, const ExpertGroups&, const Acts&, int, int,   \
-                                   float*);                                                                  \
+#define WEIR_LARGE_MATMUL(Codec)                                                                           \
+  namespace weir::cuda::large {                                                                            \
+  template void launch_matmul<Codec>(Stream&, const LargeMatmul&);                                         \
+  template void launch_gate_up<Codec>(Stream&, const ExpertBank&, const ExpertGroups&, const Acts&, int,   \
+                                      int, float*);                                                        \
+  template void launch_down<Codec>(Stream&, const ExpertBank&, const ExpertGroups&, const Acts&, int, int, \
+                                   float*);                                                                \
   }
