@@ -9,7 +9,7 @@
 // flight will write. Not emulated: races that no order of threads shows, the time anything takes, more than
 // one block at once.
 //
-// Emulated objects: g++ -x c++ -std=c++20 -DWEIR_CUDA_EMULATION -ffp-contract=off -fno-strict-aliasing
+// Emulated objects: g++ -x c++ -std=c++20 -include cuda_runtime.h -DWEIR_CUDA_EMULATION -ffp-contract=off -fno-strict-aliasing
 //   -Itests/emulation/include -Itests -Isrc, with checks: -fsanitize=alignment,bounds,shift
 //   -fsanitize-undefined-trap-on-error
 // One operation's tests: ninja -C build test_cuda && build/tests/test_cuda --gtest_filter='*Matmul*'
