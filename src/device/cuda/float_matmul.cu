@@ -21,7 +21,6 @@ struct Dense {
   const void* weight;
   int64_t in, outs;
   const float* x;
-  const float* bias;
   int rows;
   float* out;
   bool add;
@@ -47,10 +46,9 @@ __global__ void __launch_bounds__(threads) dense_kernel(Dense a, uint64_t* slot)
 #pragma unroll
   for (int o = 0; o < tile_outs; ++o)
     w[o] = static_cast<const W*>(a.weight) + (out0 + o < a.outs ? out0 + o : a.outs - 1) * a.in;
-  float y = dot_tile<kRows, tile_outs>(x, w, a.in, lane);
+  const float y = dot_tile<kRows, tile_outs>(x, w, a.in, lane);
   const int64_t row = row0 + lane / copies / tile_outs, out = out0 + lane / copies % tile_outs;
   if (lane % copies != 0 || row >= a.rows || out >= a.outs) return;
-  if (a.bias) y = y + a.bias[out];
   float* to = a.out + row * a.outs + out;
   *to = a.add ? *to + y : y;
 }
@@ -99,7 +97,8 @@ __device__ __forceinline__ const W* weight_of(const Matrix& first, uint64_t stri
 
 /// kRows pairs from `at` on times two outputs of gate and of up.
 template <typename W, int kRows>
-__device__ __forceinline__ void gate_up_tile(const Experts& a, const Group& g, int at, int64_t out0, int lane) {
+__device__ __forceinline__ void gate_up_tile(const Experts& a, const Group& g, int at, int64_t out0,
+                                             int lane) {
   constexpr int copies = 32 / (kRows * 4);
   const int64_t hidden = a.bank.gate.in, ff = a.bank.gate.out;
   const float* x[kRows];
@@ -173,13 +172,7 @@ unsigned most_active(const ExpertBank& bank, int rows, int top_k) {
 
 void float_matmul(Stream& s, const Matrix& weight, const float* x, int rows, float* out, bool add) {
   if (rows == 0) return;
-  const Dense a{weight.data, weight.in, weight.out, x, nullptr, rows, out, add};
-  with_float_weights(weight.type, "float_matmul", [&]<typename W>() { launch_dense<W>(s, a); });
-}
-
-void float_matmul_bias(Stream& s, const Matrix& weight, const float* bias, const float* x, int rows,
-                       float* out) {
-  const Dense a{weight.data, weight.in, weight.out, x, bias, rows, out, false};
+  const Dense a{weight.data, weight.in, weight.out, x, rows, out, add};
   with_float_weights(weight.type, "float_matmul", [&]<typename W>() { launch_dense<W>(s, a); });
 }
 
@@ -203,8 +196,8 @@ void float_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, c
   const Experts a{bank, groups, act, top_k, parts};
   with_float_weights(bank.down.type, "experts", [&]<typename W>() {
     launch(s, "float_down", down_kernel<W>,
-           dim3(divide_up(bank.down.out, tile_outs * warps), most_active(bank, rows, top_k)), dim3(threads), 0,
-           a);
+           dim3(divide_up(bank.down.out, tile_outs * warps), most_active(bank, rows, top_k)), dim3(threads),
+           0, a);
   });
 }
 

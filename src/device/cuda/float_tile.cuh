@@ -10,29 +10,29 @@ namespace weir::cuda {
 /// The lanes' partial sums a[v] of kN dots (a power of two up to 32) to their totals: lane l gets that of dot
 /// l / (32 / kN). The additions are butterfly()'s: at each width a lane keeps half of its dots and sends the
 /// other half.
-template <int kN>
-__device__ __forceinline__ float butterfly_all(float (&a)[kN], int lane) {
+template <int kN, int kWidth = 16>
+__device__ __forceinline__ float butterfly_all(const float (&a)[kN], int lane) {
+  if constexpr (kWidth == 0) {
+    return a[0];
+  } else if constexpr (kN == 1) {
+    const float b[1] = {a[0] + __shfl_xor_sync(whole_warp, a[0], kWidth)};
+    return butterfly_all<1, kWidth / 2>(b, lane);
+  } else {
+    const bool upper = (lane & kWidth) != 0;
+    float b[kN / 2];
 #pragma unroll
-  for (int step = 0; step < 5; ++step) {
-    const int width = 16 >> step, half = kN >> (step + 1);
-    if (half == 0) {
-      a[0] = a[0] + __shfl_xor_sync(whole_warp, a[0], width);
-      continue;
+    for (int v = 0; v < kN / 2; ++v) {
+      const float keep = upper ? a[v + kN / 2] : a[v], send = upper ? a[v] : a[v + kN / 2];
+      b[v] = keep + __shfl_xor_sync(whole_warp, send, kWidth);
     }
-    const bool upper = (lane & width) != 0;
-#pragma unroll
-    for (int v = 0; v < half; ++v) {
-      const float keep = upper ? a[v + half] : a[v], send = upper ? a[v] : a[v + half];
-      a[v] = keep + __shfl_xor_sync(whole_warp, send, width);
-    }
+    return butterfly_all<kN / 2, kWidth / 2>(b, lane);
   }
-  return a[0];
 }
 
 /// dot(x[r], w[o]) over n values, in the lanes l with l / (32 / (kRows * kOuts)) == r * kOuts + o.
 template <int kRows, int kOuts, typename W>
-__device__ __forceinline__ float dot_tile(const float* const (&x)[kRows], const W* const (&w)[kOuts], int64_t n,
-                                          int lane) {
+__device__ __forceinline__ float dot_tile(const float* const (&x)[kRows], const W* const (&w)[kOuts],
+                                          int64_t n, int lane) {
   float y = 0;
   for (int64_t begin = 0; begin < n; begin += segment_values) {
     const int count = n - begin < segment_values ? static_cast<int>(n - begin) : segment_values;
@@ -49,7 +49,7 @@ __device__ __forceinline__ float dot_tile(const float* const (&x)[kRows], const 
         for (int o = 0; o < kOuts; ++o) p[r * kOuts + o] = std::fma(b[o], a[r], p[r * kOuts + o]);
     };
     if (count == segment_values) {
-#pragma unroll kRows == 1 ? 16 : 4
+#pragma unroll kRows == 1 ? 16 : 2
       for (int i = 0; i < segment_steps; ++i) step(begin + 32 * i + lane);
     } else {
       for (int i = lane; i < count; i += 32) step(begin + i);

@@ -125,7 +125,8 @@ void launch_quantise(Stream& s, const Quantise& a) {
 
 }  // namespace
 
-void quantise(Stream& s, const float* x, const float* norm, float eps, int rows, int64_t in, const Acts& out) {
+void quantise(Stream& s, const float* x, const float* norm, float eps, int rows, int64_t in,
+              const Acts& out) {
   if (rows == 0) return;
   const int64_t block = out.format == ActFormat::per256 ? 256 : 32;
   WEIR_CHECK(out.in == in && out.format != ActFormat::none && in % block == 0, "in {} of {}", in, out.in);

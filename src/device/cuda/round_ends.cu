@@ -172,8 +172,7 @@ size_t choose_partial_bytes(int rows) { return static_cast<size_t>(rows) * sizeo
 void choose(Stream& s, const ChooseArgs& args, void* partial) {
   if (args.rows == 0) return;
   WEIR_CHECK(args.n > 0 && args.n < int64_t{1} << 31, "{} logits", args.n);
-  const bool vector =
-      args.n % 4 == 0 && reinterpret_cast<uintptr_t>(args.logits) % sizeof(float4) == 0;
+  const bool vector = args.n % 4 == 0 && reinterpret_cast<uintptr_t>(args.logits) % sizeof(float4) == 0;
   const int64_t wanted = (args.n + values_a_block - 1) / values_a_block;
   const auto blocks = static_cast<unsigned>(wanted < most_choose_blocks ? wanted : most_choose_blocks);
   launch(s, "choose", vector ? choose_kernel<true> : choose_kernel<false>,

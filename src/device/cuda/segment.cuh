@@ -1,6 +1,6 @@
-// A warp's way through rows of floats: segments of 512 values of which lane j holds 32 i + j, so that a lane is
-// one of the 32 partial sums of docs/arithmetic.md, float dots. Owns those dots, RMS norms made of them and the
-// loading of float weights; knows no operation.
+// A warp's way through rows of floats: segments of 512 values of which lane j holds 32 i + j, so that a lane
+// is one of the 32 partial sums of docs/arithmetic.md, float dots. Owns those dots, RMS norms made of them
+// and the loading of float weights; knows no operation.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -70,7 +70,8 @@ __device__ __forceinline__ void load_segment(float (&v)[segment_steps], const W*
   for (int i = 0; i < segment_steps; ++i) v[i] = 32 * i + lane < count ? to_float(p[32 * i + lane]) : 0.0f;
 }
 
-__device__ __forceinline__ void store_segment(const float (&v)[segment_steps], float* p, int count, int lane) {
+__device__ __forceinline__ void store_segment(const float (&v)[segment_steps], float* p, int count,
+                                              int lane) {
 #pragma unroll
   for (int i = 0; i < segment_steps; ++i)
     if (32 * i + lane < count) p[32 * i + lane] = v[i];
@@ -101,6 +102,7 @@ __device__ __forceinline__ float segment_dot(const float (&a)[segment_steps], co
 /// The segments' sums, in order.
 __device__ __forceinline__ float add_segments(const float* sums, int segments) {
   float y = sums[0];
+#pragma unroll 4
   for (int s = 1; s < segments; ++s) y = y + sums[s];
   return y;
 }
