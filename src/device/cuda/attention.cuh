@@ -53,8 +53,8 @@ __device__ __forceinline__ Span span_of(int position, int window) {
   return {window > 0 && position >= window ? position - window + 1 : 0, position};
 }
 
-/// The heads of a block: kv head and first query head, by blockIdx.x = (row tile * groups + group) * kv_heads +
-/// kv head. kv heads are fastest: those of one position are neighbours in memory.
+/// The heads of a block: kv head and first query head, by blockIdx.x = (row tile * groups + group) * kv_heads
+/// + kv head. kv heads are fastest: those of one position are neighbours in memory.
 struct Place {
   int kv_head, first_head, heads, first_row, rows;
 };
