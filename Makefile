@@ -45,4 +45,4 @@ build/build.ninja: $(CMAKE_INPUTS) | deps
 	@cmake --preset release
 
 clean:
-	rm -rf build build-asan build-tsan
+	rm -rf build build-asan build-tsan build-portable

@@ -255,6 +255,7 @@ struct ScratchNeeds {
   int64_t hidden = 0;
   int experts = 0;
   int heads = 0, head_dim = 0;
+  int longest = 0;  ///< positions of the longest context that attends
 };
 
 /// Which arithmetic attention is done in (docs/arithmetic.md). portable: the same bits on every device. fast:

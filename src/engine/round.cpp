@@ -14,8 +14,13 @@ namespace {
 
 constexpr auto head_rows = Family::head_rows;
 
-Rows device_rows(int count, const Buffer& token, const Buffer& position, const Buffer& lane) {
-  return {count, token.as<int32_t>(), position.as<int32_t>(), lane.as<int32_t>()};
+/// Rows::longest and kv_positions of a batch: rows of one lane lie together.
+void measure(Rows& rows, std::span<const int32_t> position, std::span<const int32_t> lane) {
+  for (size_t i = 0; i < position.size(); ++i) {
+    rows.longest = std::max(rows.longest, position[i] + 1);
+    if (i + 1 == position.size() || lane[i + 1] != lane[i])
+      rows.kv_positions += static_cast<uint64_t>(position[i]) + 1;
+  }
 }
 
 }  // namespace
@@ -136,7 +141,9 @@ void Round::upload() {
 
 void Round::forward() {
   ForwardArgs args;
-  args.rows = device_rows(static_cast<int>(token_.size()), device_token_, device_position_, device_lane_);
+  args.rows = {static_cast<int>(token_.size()), device_token_.as<int32_t>(), device_position_.as<int32_t>(),
+               device_lane_.as<int32_t>()};
+  measure(args.rows, position_, lane_);
   args.kv = e_.kv_->layers();
   args.rope = e_.rope_table_;
   args.experts = e_.runner_.get();

@@ -150,10 +150,22 @@ void Ledger::enter(Role role) {
     spin_injected_delay();
 }
 
-void Ledger::charge(uint64_t now) {
-  pending_[static_cast<int>(current_)].ns += now - mark_ns_;
-  if (options_.trace && now != mark_ns_) push_span({mark_ns_, now, 0, static_cast<uint16_t>(current_), 0});
-  mark_ns_ = now;
+void Ledger::charge_to(Role role, uint64_t until) {
+  pending_[static_cast<int>(role)].ns += until - mark_ns_;
+  if (options_.trace && until != mark_ns_) push_span({mark_ns_, until, 0, static_cast<uint16_t>(role), 0});
+  mark_ns_ = until;
+}
+
+void Ledger::charge_device(std::span<const DeviceSpan> spans) {
+  WEIR_CHECK(current_ == Role::gap, "device spans in {}", role_name(current_));
+  if (!running_) return;
+  const uint64_t now = options_.clock();
+  for (const DeviceSpan& span : spans) {
+    ++pending_[static_cast<int>(span.role)].switches;
+    charge_to(Role::gap, std::clamp(span.begin_ns, mark_ns_, now));
+    charge_to(span.role, std::clamp(span.end_ns, mark_ns_, now));
+  }
+  charge_to(Role::gap, now);
 }
 
 void Ledger::spin_injected_delay() {
@@ -163,6 +175,23 @@ void Ledger::spin_injected_delay() {
   do {
     injected_ns_ = options_.clock() - mark_ns_;
   } while (injected_ns_ < options_.inject_ns);
+}
+
+uint64_t Ledger::device_delay_pending(Role* role) const {
+  const bool on_device = role_lane(options_.inject_role) != LaneKind::host &&
+                         options_.inject_role != Role::gap && options_.inject_role != Role::expert_wait;
+  if (!on_device || !in_round_ || injected_ || !injects(round_index_)) return 0;
+  *role = options_.inject_role;
+  return options_.inject_ns;
+}
+
+uint64_t Ledger::take_device_delay(Role role) {
+  Role pending = Role::unattributed;
+  const uint64_t ns = device_delay_pending(&pending);
+  if (ns == 0 || pending != role) return 0;
+  injected_ = true;
+  injected_ns_ = ns;
+  return ns;
 }
 
 bool Ledger::injects(uint64_t round_index) const {

@@ -8,6 +8,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +77,18 @@ struct Span {
   uint8_t track;   ///< 0 roles, 1 expert reads
 };
 
+/// A stretch of a device's own work, its times moved to the host's clock.
+struct DeviceSpan {
+  Role role = Role::unattributed;
+  uint64_t begin_ns = 0, end_ns = 0;
+};
+
+/// How well a device's clock is known on the host's.
+struct DeviceClock {
+  uint64_t tick_ns = 0;   ///< its smallest step
+  uint64_t bound_ns = 0;  ///< a time of the device may be off by so much on the host's clock
+};
+
 struct LedgerOptions {
   bool enabled = false;
   int log_every = 0;         ///< a line on stderr each N decode rounds; 0 none
@@ -121,12 +135,20 @@ class Ledger {
   /// Switches the account to `role`: one clock read, charged to the role before.
   void enter(Role role);
   Role current() const { return current_; }
+  /// Charges [last switch, now) after the fact, while the role is `gap`: each span (in order of time, cut to
+  /// that interval) to its role, as one switch; what is before, between and after them to `gap`.
+  void charge_device(std::span<const DeviceSpan> spans);
+  /// Said in the reports.
+  void set_device_clock(const DeviceClock& clock) { device_clock_ = clock; }
+  const std::optional<DeviceClock>& device_clock() const { return device_clock_; }
   /// Tokens the lanes gained in the open round, where that is not what follows from the batch: without a call
   /// a prefill or decode round counts its rows and a verify round its lanes. Ignored in prefill, whose speed
   /// is in prompt rows.
   void tokens(uint64_t n) { pending_tokens_ += n; }
   /// Bytes an operation of the current role moves at least (weights and KV read): GB/s beside its time.
-  void bytes(uint64_t n) { pending_[static_cast<int>(current_)].bytes += n; }
+  void bytes(uint64_t n) { bytes_for(current_, n); }
+  /// The same for a role that runs elsewhere, or will be charged later.
+  void bytes_for(Role role, uint64_t n) { pending_[static_cast<int>(role)].bytes += n; }
   /// Time that ran behind other work, to the non-additive column of `role`.
   void hidden(Role role, uint64_t ns) { pending_[static_cast<int>(role)].hidden_ns += ns; }
   void expert_traffic(const ExpertCounters& delta);
@@ -134,6 +156,12 @@ class Ledger {
   /// A finished read (for the trace); times from now_ns().
   void read_span(uint64_t begin_ns, uint64_t end_ns, int layer, uint64_t bytes);
 
+  /// For a device that spins itself, where `role` begins: the delay that the open round is to have there,
+  /// once a round; else 0. What is handed out counts as injected.
+  uint64_t take_device_delay(Role role);
+  /// What take_device_delay() would hand out in the open round, and to which role; 0: nothing, role
+  /// untouched.
+  uint64_t device_delay_pending(Role* role) const;
   /// Another delay to inject (LedgerOptions) from the next round on; 0 ns: none. Between rounds only.
   void inject(Role role, uint64_t ns, uint64_t seed);
 
@@ -158,7 +186,8 @@ class Ledger {
   struct Pending {
     uint64_t ns = 0, switches = 0, bytes = 0, hidden_ns = 0;
   };
-  void charge(uint64_t now);
+  void charge(uint64_t now) { charge_to(current_, now); }
+  void charge_to(Role role, uint64_t until);
   void push_span(const Span& span);
   void spin_injected_delay();
   RoundReport& next_in_ring();
@@ -178,6 +207,7 @@ class Ledger {
   ExpertCounters pending_experts_;
   uint64_t injected_ns_ = 0;  // of the open round
   uint64_t pending_busy_ = 0, pending_barrier_ = 0, pending_tasks_ = 0, pending_tokens_ = 0;
+  std::optional<DeviceClock> device_clock_;
   std::array<PhaseAccount, phase_count> current_generation_{}, cumulative_{};
   // Rings of fixed size: next_* is the place to write, which holds the oldest once the ring is full.
   std::vector<RoundReport> ring_;

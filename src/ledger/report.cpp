@@ -185,6 +185,9 @@ std::string report_text(const Ledger& ledger) {
   Out out;
   append_heading(out, ledger);
   for (int p = 0; p < phase_count; ++p) append_phase(out, ledger, static_cast<Phase>(p));
+  if (const auto& clock = ledger.device_clock())
+    out.line("device clock: steps of {:.3f} us, tied to the host's within {:.3f} us",
+             static_cast<double>(clock->tick_ns) / 1e3, static_cast<double>(clock->bound_ns) / 1e3);
   out.line("dropped: {} from the ring of {}, {} from the trace", plural(ledger.rounds_dropped(), "round"),
            ledger.options().ring_rounds, plural(ledger.spans_dropped(), "span"));
   out.line(

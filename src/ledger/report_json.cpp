@@ -141,6 +141,8 @@ Json ledger_json(const Ledger& ledger) {
   json["dropped"] = {{"ring_rounds", options.ring_rounds},
                      {"rounds", ledger.rounds_dropped()},
                      {"spans", ledger.spans_dropped()}};
+  if (const auto& clock = ledger.device_clock())
+    json["device_clock"] = {{"tick_ns", clock->tick_ns}, {"bound_ns", clock->bound_ns}};
   if (options.inject_ns > 0)
     json["injection"] = {
         {"role", role_name(options.inject_role)}, {"ns", options.inject_ns}, {"seed", options.inject_seed}};

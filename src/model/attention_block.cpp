@@ -17,7 +17,7 @@ AttentionBlock::Layer AttentionBlock::layer(const Weights& w, int index) {
 uint64_t AttentionBlock::floats_per_row(const ModelConfig& c) {
   const int64_t q = static_cast<int64_t>(c.heads) * c.head_dim,
                 kv = static_cast<int64_t>(c.kv_heads) * c.head_dim;
-  return static_cast<uint64_t>(2 * c.hidden + 2 * q + 2 * kv);
+  return static_cast<uint64_t>(2 * q + 2 * kv);
 }
 
 void AttentionBlock::bind(Device& device, const ModelConfig& c, int max_rows) {
@@ -29,31 +29,27 @@ void AttentionBlock::bind(Device& device, const ModelConfig& c, int max_rows) {
   };
   const int64_t q = static_cast<int64_t>(c.heads) * c.head_dim,
                 kv = static_cast<int64_t>(c.kv_heads) * c.head_dim;
-  normed_ = floats(c.hidden);
   q_ = floats(q);
   k_ = floats(kv);
   v_ = floats(kv);
   mixed_ = floats(q);
-  out_ = floats(c.hidden);
 }
 
 void AttentionBlock::forward(const Layer& l, const ForwardArgs& args, const KvLayer& kv, float* h) {
   const ModelConfig& c = config_;
   const int rows = args.rows.count;
-  auto *normed = normed_.as<float>(), *q = q_.as<float>(), *k = k_.as<float>(), *v = v_.as<float>();
-  auto *mixed = mixed_.as<float>(), *out = out_.as<float>();
+  auto *q = q_.as<float>(), *k = k_.as<float>(), *v = v_.as<float>();
+  auto* mixed = mixed_.as<float>();
 
   device_->begin_role(Role::attention);
-  device_->rms_norm({h, l.norm, normed, rows, c.hidden, c.eps});
   const MatmulTarget qkv[] = {{l.q, q}, {l.k, k}, {l.v, v}};
-  device_->matmul({normed, rows, qkv});
+  device_->matmul({h, rows, qkv, l.norm, c.eps});
   device_->rope_and_store(
       {q, k, v, l.q_norm, l.k_norm, c.eps, c.heads, c.kv_heads, c.head_dim, args.rope, args.rows, kv});
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   device_->attend({q, mixed, c.heads, c.kv_heads, c.head_dim, scale, 0, nullptr, args.rows, kv});
-  const MatmulTarget projection[] = {{l.output, out}};
+  const MatmulTarget projection[] = {{l.output, h, true}};
   device_->matmul({mixed, rows, projection});
-  device_->add(h, out, rows * c.hidden);
 }
 
 }  // namespace weir

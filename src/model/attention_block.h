@@ -31,7 +31,7 @@ class AttentionBlock {
  private:
   Device* device_ = nullptr;
   ModelConfig config_;
-  Buffer normed_, q_, k_, v_, mixed_, out_;
+  Buffer q_, k_, v_, mixed_;
 };
 
 }  // namespace weir

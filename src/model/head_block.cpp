@@ -29,9 +29,8 @@ void HeadBlock::forward(const float* h, const int32_t* index, int count, float* 
   auto* rows = rows_.as<float>();
   device_->begin_role(Role::head);
   device_->gather_rows(h, index, count, hidden_, rows);
-  device_->rms_norm({rows, norm_, rows, count, hidden_, eps_});
   const MatmulTarget target[] = {{output_, logits}};
-  device_->matmul({rows, count, target});
+  device_->matmul({rows, count, target, norm_, eps_});
 }
 
 }  // namespace weir

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "device/cpu/cpu_device.h"
 #include "device/cpu/share.h"
@@ -90,37 +91,70 @@ TEST(CpuDevice, ScratchIsWhatThePlanSays) {
   const auto device = make_cpu_device(2);
   const uint64_t planned = device->scratch_bytes(qwen);
   EXPECT_EQ(cpu::plan_scratch(qwen, 2).bytes, planned);
-  EXPECT_LT(planned, uint64_t{16} << 20) << "bounded whatever the width of a prefill";
+  const uint64_t row = (4096 + 2048) * sizeof(float);  // what a norm and a sum hold of each row
+  EXPECT_LT(planned, (uint64_t{16} << 20) + 512 * row) << "bounded whatever the width of a prefill";
   ScratchNeeds wide = qwen;
   wide.rows = 4096;
-  EXPECT_LT(device->scratch_bytes(wide), uint64_t{64} << 20);
+  EXPECT_LT(device->scratch_bytes(wide), (uint64_t{64} << 20) + 4096 * row);
 }
 
 TEST(CpuDevice, ScratchRegionsDoNotOverlap) {
   const cpu::ScratchLayout l = cpu::plan_scratch(qwen, 2);
-  const size_t begins[] = {l.q32,      l.scale32, l.q256,     l.scale256, l.sums256,
-                           l.logits,   l.attend,  l.gate,     l.up,       l.q_ff,
+  const size_t begins[] = {l.q32,      l.scale32, l.q256,     l.scale256, l.sums256, l.logits,
+                           l.normed,   l.added,   l.attend,   l.gate,     l.up,      l.q_ff,
                            l.scale_ff, l.sums_ff, l.pair_row, l.row_list, l.row_seen};
   const size_t rows = 512, in = 4096, pairs = 1024, ff = 768;
-  const size_t bytes[] = {rows * in,
-                          rows * in / 8,
-                          rows * in,
-                          rows * in / 64,
-                          rows * in / 16,
-                          rows * 128 * 4,
-                          2 * (256 + 128 + 64) * 4,
-                          pairs * ff * 4,
-                          pairs * ff * 4,
-                          pairs * ff,
-                          pairs * ff / 8,
-                          pairs * ff / 16,
-                          pairs * 4,
-                          rows * 4,
-                          rows};
+  const size_t bytes[] = {
+      rows * in,      rows * in / 8, rows * in,       rows * in / 64,           rows * in / 16,
+      rows * 128 * 4, rows * in * 4, rows * 2048 * 4, 2 * (256 + 128 + 64) * 4, pairs * ff * 4,
+      pairs * ff * 4, pairs * ff,    pairs * ff / 8,  pairs * ff / 16,          pairs * 4,
+      rows * 4,       rows};
   for (size_t i = 0; i < std::size(begins); ++i) {
     EXPECT_EQ(begins[i] % 64, 0u) << i;
     EXPECT_LE(begins[i] + bytes[i], i + 1 < std::size(begins) ? begins[i + 1] : l.bytes) << i;
   }
+}
+
+TEST(CpuDevice, AMatmulNormsItsInputAndAddsToItsOutputAsTheOperationsApartDo) {
+  constexpr int rows = 3;
+  constexpr int64_t in = 256, out = 40;
+  const auto device = make_cpu_device(2);
+  device->reserve({.rows = rows, .max_in = in, .hidden = 2 * out});
+  const RandomMatrix quantised(Type::Q4_K, in, out, 1), plain(Type::F32, in, out, 2);
+  const Floats x = random_floats(rows * in, 3), norm = random_floats(in, 4), h = random_floats(rows * out, 5);
+  Floats normed(rows * in), y[3] = {Floats(rows * out), Floats(rows * out), Floats(rows * out)};
+  device->rms_norm({x.data(), norm.data(), normed.data(), rows, in, 1e-6f});
+  const MatmulTarget apart[] = {{quantised.matrix(), y[0].data()}, {plain.matrix(), y[1].data()}};
+  device->matmul({normed.data(), rows, apart});
+  Floats first = h, third = h;
+  device->add(first.data(), y[0].data(), rows * out);
+  device->add(third.data(), y[1].data(), rows * out);
+  Floats fused[] = {h, Floats(rows * out), h};
+  const MatmulTarget together[] = {{quantised.matrix(), fused[0].data(), true},
+                                   {quantised.matrix(), fused[1].data()},
+                                   {plain.matrix(), fused[2].data(), true}};
+  device->matmul({x.data(), rows, together, norm.data(), 1e-6f});
+  EXPECT_EQ(fused[0], first);
+  EXPECT_EQ(fused[1], y[0]);
+  EXPECT_EQ(fused[2], third);
+}
+
+TEST(CpuDevice, ChoosesTheLargestLogitTheLowerIdOfEqualsAndNoBannedOne) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const Floats logits = {1,    3,    3,   2,     // the lower id of two
+                         9,    -1,   2,   2,     // 0 is banned
+                         -inf, -inf, -5,  -inf,  // what is left where nearly all is gone
+                         -inf, -inf, inf, nan};  // not finite from 2 on
+  const int32_t banned[] = {0};
+  Choice choice[4];
+  const auto device = make_cpu_device(2);
+  device->choose({logits.data(), 4, 4, banned, 1, choice});
+  const int32_t tokens[] = {1, 2, 2};
+  for (int r = 0; r < 3; ++r) {
+    EXPECT_EQ(choice[r].token, tokens[r]) << r;
+    EXPECT_EQ(choice[r].first_not_finite, -1) << r;
+  }
+  EXPECT_EQ(choice[3].first_not_finite, 2);
 }
 
 TEST(CpuDevice, ReserveKeepsTheLargestOfAllNeeds) {

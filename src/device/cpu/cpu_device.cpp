@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace weir::cpu {
 namespace {
@@ -41,6 +42,8 @@ ScratchLayout plan_scratch(const ScratchNeeds& needs, int threads) {
   layout.scale256 = take(rows * in / 256 * sizeof(float));
   layout.sums256 = take(rows * in / 32 * sizeof(int16_t));
   layout.logits = take(rows * static_cast<size_t>(needs.experts) * sizeof(float));
+  layout.normed = take(rows * in * sizeof(float));
+  layout.added = take(rows * static_cast<size_t>(needs.hidden) * sizeof(float));
   layout.attend_stride =
       round_up(static_cast<size_t>(attend_scratch_floats(needs.heads, needs.head_dim)) * sizeof(float), 64);
   layout.attend = take(layout.attend_stride * static_cast<size_t>(threads));
@@ -155,6 +158,29 @@ void CpuDevice::combine(const CombineArgs& args) {
         float_.axpy(args.weights[pair], args.parts + pair * args.hidden + at, sum, n);
       }
       float_.add(args.h + row * args.hidden + at, sum, n);
+    }
+  });
+}
+
+/// Sampler::argmax and first_not_finite, with the banned ids at -inf.
+void CpuDevice::choose(const ChooseArgs& args) {
+  constexpr float greatest = std::numeric_limits<float>::max(),
+                  least = -std::numeric_limits<float>::infinity();
+  const auto banned = std::span(args.banned, static_cast<size_t>(args.banned_count));
+  team_.run(args.rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* row = args.logits + r * args.n;
+      Choice choice;
+      float best = least;
+      for (int64_t i = 0; i < args.n; ++i) {
+        const auto id = static_cast<int32_t>(i);
+        if (!(row[i] <= greatest) && choice.first_not_finite < 0) choice.first_not_finite = id;
+        if (choice.token >= 0 && !(row[i] > best)) continue;
+        const bool out = std::find(banned.begin(), banned.end(), id) != banned.end();
+        if (choice.token >= 0 && out) continue;
+        choice.token = id, best = out ? least : row[i];
+      }
+      args.choice[r] = choice;
     }
   });
 }

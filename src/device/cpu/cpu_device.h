@@ -24,6 +24,7 @@ struct ScratchLayout {
   size_t q32 = 0, scale32 = 0;  ///< [rows, in], [rows, in / 32]
   size_t q256 = 0, scale256 = 0, sums256 = 0;  ///< [rows, in], [rows, in / 256], [rows, in / 32]
   size_t logits = 0;                           ///< [rows, experts]
+  size_t normed = 0, added = 0;                ///< [rows, in], [rows, hidden]: matmul's norm and sums
   size_t attend = 0, attend_stride = 0;        ///< [members] x attend_stride
   size_t gate = 0, up = 0;                     ///< [pairs, ff]
   size_t q_ff = 0, scale_ff = 0, sums_ff = 0;  ///< [pairs, ff], [pairs, ff / 32], [pairs, ff / 32]
@@ -60,6 +61,7 @@ class CpuDevice final : public Device {
   void route(const RouteArgs& args) override;
   void experts(const ExpertsArgs& args) override;
   void combine(const CombineArgs& args) override;
+  void choose(const ChooseArgs& args) override;
   void gated(const GatedArgs& args) override;
   void add(float* h, const float* y, int64_t n) override;
   void gather_rows(const float* x, const int32_t* index, int count, int64_t n, float* out) override;
@@ -78,6 +80,8 @@ class CpuDevice final : public Device {
   QuantizeTask act_task(ActFormat format, const float* x, int64_t in) const;
   void quantize_rows(ActFormat format, const float* x, int rows, int64_t in);
   void check_rows(int rows, int64_t in) const;
+  /// matmul of x as it is, each target's result in its place of `out`.
+  void matmul_into(const MatmulArgs& args, std::span<float* const> out);
 
   /// Calls work(member) once on each member.
   template <typename F>

@@ -14,14 +14,15 @@ namespace {
 
 constexpr int64_t out_grain = 16;  ///< output rows that a kernel likes to take together
 constexpr int most_selected = 128;
+constexpr size_t most_targets = 8;  ///< of one matmul
 
-struct Choice {
+struct Selected {
   float logit;
   int32_t id;
 };
 
 /// The k largest by (logit descending, id ascending), NaN counted as -inf, in increasing id.
-void select(const float* logits, int experts, int k, Choice* chosen) {
+void select(const float* logits, int experts, int k, Selected* chosen) {
   int count = 0;
   for (int32_t id = 0; id < experts; ++id) {
     const float logit = std::isnan(logits[id]) ? -std::numeric_limits<float>::infinity() : logits[id];
@@ -32,7 +33,7 @@ void select(const float* logits, int experts, int k, Choice* chosen) {
     for (int j = count - 1; j > at; --j) chosen[j] = chosen[j - 1];
     chosen[at] = {logit, id};
   }
-  std::sort(chosen, chosen + count, [](const Choice& a, const Choice& b) { return a.id < b.id; });
+  std::sort(chosen, chosen + count, [](const Selected& a, const Selected& b) { return a.id < b.id; });
 }
 
 /// Runs a task without row indices in tiles whose weights and activations stay in the second cache together.
@@ -109,8 +110,29 @@ void CpuDevice::quantize_rows(ActFormat format, const float* x, int rows, int64_
 
 void CpuDevice::matmul(const MatmulArgs& args) {
   if (args.rows == 0 || args.targets.empty()) return;
+  check_rows(args.rows, args.targets[0].weight.in);
+  MatmulArgs plain = args;
+  if (args.norm) {
+    auto* normed = scratch<float>(layout_.normed);
+    rms_norm({args.x, args.norm, normed, args.rows, args.targets[0].weight.in, args.eps});
+    plain.x = normed, plain.norm = nullptr;
+  }
+  WEIR_CHECK(args.targets.size() <= most_targets, "{} targets", args.targets.size());
+  float* out[most_targets];
+  int64_t summed = 0;  // values a row that are summed: each target's own place in the scratch
+  for (size_t i = 0; i < args.targets.size(); ++i) {
+    const MatmulTarget& target = args.targets[i];
+    out[i] = target.add ? scratch<float>(layout_.added) + summed * args.rows : target.out;
+    summed += target.add ? target.weight.out : 0;
+  }
+  WEIR_CHECK(summed <= layout_.needs.hidden, "{} values summed, hidden {}", summed, layout_.needs.hidden);
+  matmul_into(plain, {out, args.targets.size()});
+  for (size_t i = 0; i < args.targets.size(); ++i)
+    if (args.targets[i].add) add(args.targets[i].out, out[i], args.rows * args.targets[i].weight.out);
+}
+
+void CpuDevice::matmul_into(const MatmulArgs& args, std::span<float* const> out) {
   const int64_t in = args.targets[0].weight.in;
-  check_rows(args.rows, in);
   std::array<bool, 3> quantized{};
   for (const MatmulTarget& target : args.targets) {
     WEIR_CHECK(target.weight.in == in, "in {} and {}", target.weight.in, in);
@@ -139,7 +161,7 @@ void CpuDevice::matmul(const MatmulArgs& args) {
                 task.n = args.rows;
                 if (info.act != ActFormat::none) task.act = act_rows(info.act, args.rows, in);
                 task.x = args.x;
-                task.y = target.out;
+                task.y = out[static_cast<size_t>(i)];
                 task.y_stride = target.weight.out;
                 run_tiled(matmul_kernel(target.weight.type), task);
               });
@@ -155,12 +177,13 @@ void CpuDevice::route(const RouteArgs& args) {
              type_info(args.router.type).name);
   auto* logits = scratch<float>(layout_.logits);
   const MatmulTarget target{args.router, logits};
-  matmul({args.x, args.rows, {&target, 1}});
+  if (args.norm) rms_norm({args.x, args.norm, args.normed, args.rows, args.router.in, args.eps});
+  matmul({args.norm ? args.normed : args.x, args.rows, {&target, 1}});
   team_.run(args.rows, 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       float* row = logits + r * experts;
       if (args.bias) float_.add(row, args.bias, experts);
-      Choice chosen[most_selected];
+      Selected chosen[most_selected];
       select(row, experts, k, chosen);
       float max = chosen[0].logit;
       for (int j = 1; j < k; ++j) max = chosen[j].logit > max ? chosen[j].logit : max;

@@ -36,8 +36,8 @@ class Qwen3 final : public Family {
   AttentionBlock attention_;
   HeadBlock head_;
   std::vector<Layer> layers_;
-  Buffer h_, normed_;  // [rows, hidden]
-  Buffer gate_, up_;   // [rows, ff]
+  Buffer h_;          // [rows, hidden]
+  Buffer gate_, up_;  // [rows, ff]
 };
 
 Qwen3::Qwen3(const gguf::Model& model) {
@@ -59,7 +59,7 @@ Qwen3::Qwen3(const gguf::Model& model) {
 
 uint64_t Qwen3::activation_bytes(int max_rows) const {
   const auto& c = config_;
-  const uint64_t floats = AttentionBlock::floats_per_row(c) + 2 * static_cast<uint64_t>(c.hidden + c.ff);
+  const uint64_t floats = AttentionBlock::floats_per_row(c) + static_cast<uint64_t>(c.hidden + 2 * c.ff);
   return static_cast<uint64_t>(max_rows) * floats * sizeof(float) + HeadBlock::bytes(c);
 }
 
@@ -76,7 +76,6 @@ void Qwen3::bind(Device& device, const Weights& w, int max_rows) {
     return device.allocate(static_cast<size_t>(max_rows) * static_cast<size_t>(n) * sizeof(float), what);
   };
   h_ = floats(c.hidden, "residual stream");
-  normed_ = floats(c.hidden, "feed-forward input");
   gate_ = floats(c.ff, "feed-forward gate");
   up_ = floats(c.ff, "feed-forward up");
   attention_.bind(device, c, max_rows);
@@ -104,15 +103,13 @@ void Qwen3::forward(const ForwardArgs& args) {
 
 void Qwen3::feed_forward(const Layer& l, int rows) {
   const auto& c = config_;
-  auto *h = h_.as<float>(), *normed = normed_.as<float>(), *gate = gate_.as<float>(), *up = up_.as<float>();
+  auto *h = h_.as<float>(), *gate = gate_.as<float>(), *up = up_.as<float>();
   device_->begin_role(Role::dense);
-  device_->rms_norm({h, l.ffn_norm, normed, rows, c.hidden, c.eps});
   const MatmulTarget gate_up[] = {{l.gate, gate}, {l.up, up}};
-  device_->matmul({normed, rows, gate_up});
+  device_->matmul({h, rows, gate_up, l.ffn_norm, c.eps});
   device_->gated({gate, up, gate, rows, c.ff, Activation::swiglu});
-  const MatmulTarget down[] = {{l.down, normed}};
+  const MatmulTarget down[] = {{l.down, h, true}};
   device_->matmul({gate, rows, down});
-  device_->add(h, normed, rows * c.hidden);
 }
 
 }  // namespace

@@ -109,8 +109,8 @@ void Qwen3Moe::moe(int index, const ForwardArgs& args) {
   auto* ids = ids_.as<int32_t>();
 
   device_->begin_role(Role::router);
-  device_->rms_norm({h, layer.ffn_norm, normed, rows, c.hidden, c.eps});
-  device_->route({normed, layer.router, nullptr, rows, c.top_k, RouterKind::softmax_selected, ids, weights});
+  device_->route({h, layer.ffn_norm, c.eps, normed, layer.router, nullptr, rows, c.top_k,
+                  RouterKind::softmax_selected, ids, weights});
   args.experts->run({index, rows, c.top_k, normed, h, ids, weights, Activation::swiglu}, *args.faults);
 }
 

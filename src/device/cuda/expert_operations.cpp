@@ -1,0 +1,113 @@
+// The router and the routed experts: grouping by expert, gate and up, down, the sum. Nothing here visits the
+// host.
+#include <algorithm>
+
+#include "device/cuda/cuda_device.h"
+
+namespace weir::cuda {
+
+namespace {
+
+bool quantised(Type type) { return type_info(type).act != ActFormat::none; }
+
+}  // namespace
+
+ExpertGroups CudaDevice::groups() const {
+  return {scratch<int32_t>(layout_.active), scratch<int32_t>(layout_.expert), scratch<int32_t>(layout_.begin),
+          scratch<int32_t>(layout_.pair_list), stamps_.as<uint64_t>()};
+}
+
+Acts CudaDevice::pair_acts(ActFormat format, int64_t in) const {
+  return {scratch<int8_t>(layout_.pair_q), scratch<float>(layout_.pair_scale),
+          scratch<int16_t>(layout_.pair_sums), in, format};
+}
+
+void CudaDevice::route(const RouteArgs& args) {
+  const auto experts = static_cast<int>(args.router.out);
+  WEIR_CHECK(experts <= layout_.needs.experts && args.top_k <= layout_.needs.top_k &&
+                 args.rows <= layout_.needs.rows && args.rows > 0,
+             "{} rows, {} experts, top {}", args.rows, experts, args.top_k);
+  begin_operation();
+  declare(args.router.bytes());
+  cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups());
+  if (args.rows > small_rows)
+    group_pairs(stream_, args.ids, args.rows, args.top_k, experts, scratch<int32_t>(layout_.counts),
+                groups());
+  grouped_ids_ = args.ids, grouped_rows_ = args.rows;
+  end_operation();
+}
+
+/// The groups of these ids: route() left them, where it was the last to write ids.
+void CudaDevice::group_rows(const RoutedArgs& args) {
+  const bool there = grouped_ids_ == args.ids && grouped_rows_ == args.rows;
+  grouped_ids_ = nullptr;  // one use: the ids may be overwritten by a copy that nobody tells us of
+  if (there) return;
+  uint64_t* stamp = stream_.take_stamp();
+  group_pairs(stream_, args.ids, args.rows, args.top_k, args.bank.experts, scratch<int32_t>(layout_.counts),
+              groups());
+  stream_.stamp = stamp;
+}
+
+void CudaDevice::routed_experts(const RoutedArgs& args) {
+  const ExpertBank& bank = args.bank;
+  WEIR_CHECK(args.activation == Activation::swiglu && bank.gate.type == bank.up.type, "{} and {}",
+             type_info(bank.gate.type).name, type_info(bank.up.type).name);
+  WEIR_CHECK(args.rows > 0 && int64_t{args.rows} * args.top_k <= layout_.pairs &&
+                 bank.gate.out <= layout_.needs.expert_ff && bank.experts <= layout_.needs.experts,
+             "{} rows, top {}, {} experts of width {}", args.rows, args.top_k, bank.experts, bank.gate.out);
+  check_scratch(args.rows, bank.gate.in);
+  begin_operation();
+  const uint64_t expert_bytes = bank.gate.bytes() + bank.up.bytes() + bank.down.bytes();
+  const auto role = static_cast<size_t>(role_);
+  if (args.rows == 1)
+    account_.bytes[role] += expert_bytes * static_cast<uint64_t>(args.top_k);
+  else
+    account_.bytes_per_visit[role] = expert_bytes;
+  group_rows(args);
+  expert_inner(args);
+  expert_outer(args);
+  end_operation();
+}
+
+/// act[pair] = silu(gate(x)) * up(x)
+void CudaDevice::expert_inner(const RoutedArgs& args) {
+  const ExpertBank& bank = args.bank;
+  auto* act = scratch<float>(layout_.act);
+  if (!quantised(bank.gate.type)) {
+    float_gate_up(stream_, bank, groups(), args.x, args.rows, args.top_k, act);
+    return;
+  }
+  const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
+  if (args.rows > 1) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
+  if (args.rows <= small_rows)
+    small_gate_up(stream_, bank, groups(), args.x, in, args.rows, args.top_k, act);
+  else
+    large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);
+}
+
+/// h += sum over a row's pairs of weight * down(act[pair])
+void CudaDevice::expert_outer(const RoutedArgs& args) {
+  const ExpertBank& bank = args.bank;
+  const auto* act = scratch<float>(layout_.act);
+  auto* parts = scratch<float>(layout_.parts);
+  if (!quantised(bank.down.type)) {
+    float_down(stream_, bank, groups(), act, args.rows, args.top_k, parts);
+  } else if (args.rows == 1) {
+    small_down_sum(stream_, bank, args.ids, args.weights, args.top_k, act, args.h);
+    return;
+  } else {
+    const Acts inner = pair_acts(type_info(bank.down.type).act, bank.down.in);
+    quantise(stream_, act, nullptr, 0, args.rows * args.top_k, bank.down.in, inner);
+    if (args.rows <= small_rows)
+      small_down(stream_, bank, groups(), inner, args.rows, args.top_k, parts);
+    else
+      large_down(stream_, bank, groups(), inner, args.rows, args.top_k, parts);
+  }
+  cuda::combine(stream_, {parts, args.weights, args.h, args.rows, args.top_k, bank.down.out});
+}
+
+void CudaDevice::experts(const ExpertsArgs&) {
+  WEIR_CHECK(false, "{}: experts() names pairs on the host; this device has routed_experts()", name_);
+}
+
+}  // namespace weir::cuda

@@ -1,0 +1,130 @@
+// The operations but the experts: which kernels each one launches, by rows and block format.
+#include <algorithm>
+
+#include "device/cuda/cuda_device.h"
+
+namespace weir::cuda {
+
+void CudaDevice::check_scratch(int rows, int64_t in) const {
+  WEIR_CHECK(rows <= layout_.needs.rows && in <= std::max(layout_.needs.max_in, layout_.needs.hidden),
+             "{} rows of {}, {} values of {}", rows, layout_.needs.rows, in, layout_.needs.max_in);
+}
+
+Acts CudaDevice::acts(ActFormat format, int64_t in) const {
+  return {scratch<int8_t>(layout_.q), scratch<float>(layout_.scale), scratch<int16_t>(layout_.sums), in,
+          format};
+}
+
+void CudaDevice::embed(const EmbedArgs& args) {
+  begin_operation();
+  declare(type_info(args.table.type).bytes(static_cast<uint64_t>(args.table.in)) *
+          static_cast<uint64_t>(args.rows.count));
+  cuda::embed(stream_, args);
+  end_operation();
+}
+
+void CudaDevice::rms_norm(const NormArgs& args) {
+  begin_operation();
+  cuda::rms_norm(stream_, args);
+  end_operation();
+}
+
+void CudaDevice::matmul(const MatmulArgs& args) {
+  WEIR_CHECK(!args.targets.empty() && args.targets.size() <= 3, "{} targets", args.targets.size());
+  check_scratch(args.rows, args.targets[0].weight.in);
+  if (args.rows == 0) return;
+  begin_operation();
+  for (size_t i = 0; i < args.targets.size();) {  // neighbours of one format share a launch
+    const Type type = args.targets[i].weight.type;
+    size_t end = i + 1;
+    while (end < args.targets.size() && args.targets[end].weight.type == type) ++end;
+    for (size_t j = i; j < end; ++j) declare(args.targets[j].weight.bytes());
+    const auto targets = args.targets.subspan(i, end - i);
+    if (type_info(type).act != ActFormat::none) {
+      quantised_matmul(args, type, targets);
+    } else {
+      const float* x = args.x;
+      if (args.norm) {
+        x = scratch<float>(layout_.normed);
+        cuda::rms_norm(stream_, {args.x, args.norm, scratch<float>(layout_.normed), args.rows,
+                                 targets[0].weight.in, args.eps});
+      }
+      for (const MatmulTarget& t : targets) float_matmul(stream_, t.weight, x, args.rows, t.out, t.add);
+    }
+    i = end;
+  }
+  end_operation();
+}
+
+void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets) {
+  const int64_t in = targets[0].weight.in;
+  const Acts quantised = acts(type_info(type).act, in);
+  if (args.rows > 1) quantise(stream_, args.x, args.norm, args.eps, args.rows, in, quantised);
+  if (args.rows > small_rows) {
+    for (const MatmulTarget& t : targets)
+      large_matmul(stream_, {type, t.weight.data, in, t.weight.out, quantised, args.rows, t.out, t.add});
+    return;
+  }
+  SmallMatmul small;
+  small.type = type, small.in = in, small.rows = args.rows;
+  small.x = args.x, small.norm = args.norm, small.eps = args.eps;
+  small.acts = quantised;
+  for (const MatmulTarget& t : targets)
+    small.target[small.targets++] = {t.weight.data, t.out, t.weight.out, t.add};
+  small_matmul(stream_, small);
+}
+
+void CudaDevice::rope_and_store(const RopeStoreArgs& args) {
+  begin_operation();
+  cuda::rope_and_store(stream_, args);
+  end_operation();
+}
+
+void CudaDevice::attend(const AttendArgs& args) {
+  WEIR_CHECK(args.heads % args.kv_heads == 0 && args.heads <= layout_.needs.heads &&
+                 args.head_dim <= layout_.needs.head_dim && args.rows.count <= layout_.needs.rows &&
+                 args.rows.longest <= layout_.needs.longest,
+             "{} rows, {} of {} heads, {} kv heads, {} positions of {}", args.rows.count, args.heads,
+             layout_.needs.heads, args.kv_heads, args.rows.longest, layout_.needs.longest);
+  begin_operation();
+  const uint64_t position_bytes =
+      2 * sizeof(uint16_t) * static_cast<uint64_t>(args.kv_heads) * static_cast<uint64_t>(args.head_dim);
+  if (args.window == 0) {
+    account_.bytes_per_position[static_cast<size_t>(role_)] += position_bytes;
+    kv_positions_ = args.rows.kv_positions;
+  }
+  cuda::attend(stream_, args, options_.arithmetic, scratch<void>(layout_.partials), layout_.partial_bytes);
+  end_operation();
+}
+
+void CudaDevice::combine(const CombineArgs& args) {
+  begin_operation();
+  cuda::combine(stream_, args);
+  end_operation();
+}
+
+void CudaDevice::choose(const ChooseArgs& args) {
+  begin_operation();
+  cuda::choose(stream_, args, scratch<void>(layout_.choose));
+  end_operation();
+}
+
+void CudaDevice::gated(const GatedArgs& args) {
+  begin_operation();
+  cuda::gated(stream_, args);
+  end_operation();
+}
+
+void CudaDevice::add(float* h, const float* y, int64_t n) {
+  begin_operation();
+  cuda::add(stream_, h, y, n);
+  end_operation();
+}
+
+void CudaDevice::gather_rows(const float* x, const int32_t* index, int count, int64_t n, float* out) {
+  begin_operation();
+  cuda::gather_rows(stream_, x, index, count, n, out);
+  end_operation();
+}
+
+}  // namespace weir::cuda

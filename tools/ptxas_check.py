@@ -1,0 +1,89 @@
+#!/usr/bin/python3
+"""Reads what ptxas said of every kernel of a build (tools/ptxas_log.sh) and holds the kernels to it. Standard library.
+
+  ptxas_check.py DIRECTORY           prints a line per problem, exit status 1 where there is any
+  ptxas_check.py --table DIRECTORY   registers, stack and spills of every kernel
+
+Problems: a kernel that spills or keeps a stack frame (SPILLS_ALLOWED names those that may, with the reason); a kernel
+whose stamped variant needs a launch of another shape than its plain one (registers that differ by more than a few would
+change the blocks an SM holds); a build without any kernel.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+# Prefix of a kernel's name: why it may spill.
+SPILLS_ALLOWED = {}
+# Registers are given out to warps in units of eight a thread: a stamp may not cost more than one unit.
+STAMP_REGISTERS = 8
+
+ENTRY = re.compile(r"Compiling entry function '([^']+)' for")
+FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers")
+
+
+def kernels(directory):
+    """name -> (registers, stack, spilled), names mangled."""
+    found = {}
+    for log in sorted(pathlib.Path(directory).glob("*.log")):
+        name = None
+        for line in log.read_text(errors="replace").splitlines():
+            if match := ENTRY.search(line):
+                name = match.group(1)
+                found[name] = [0, 0, 0]
+            elif name and (match := FRAME.search(line)):
+                stack, stores, loads = map(int, match.groups())
+                found[name][1] = max(found[name][1], stack)
+                found[name][2] = max(found[name][2], stores + loads)
+            elif name and (match := USED.search(line)):
+                found[name][0] = int(match.group(1))
+    return found
+
+
+def demangled(names):
+    try:
+        out = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+        return dict(zip(names, out.splitlines()))
+    except OSError:
+        return {n: n for n in names}
+
+
+def plain_of(name):
+    """The unstamped variant's name, for a stamped one: the template's bool argument is its first."""
+    return name.replace("ILb1E", "ILb0E", 1) if "ILb1E" in name else None
+
+
+def problems(found, readable):
+    if not found:
+        yield "no kernel was found: expected the logs of a build with CUDA"
+    for name, (registers, stack, spilled) in found.items():
+        text = readable[name].split("(")[0]
+        if (stack or spilled) and not any(p in text for p in SPILLS_ALLOWED):
+            yield f"{text}: {spilled} bytes spilled, {stack} bytes of stack: expected none"
+        plain = plain_of(name)
+        if plain in found and registers - found[plain][0] > STAMP_REGISTERS:
+            yield f"{text}: {registers} registers, {found[plain][0]} without the stamp: expected at most {STAMP_REGISTERS} more"
+
+
+def main():
+    table = "--table" in sys.argv
+    directory = [a for a in sys.argv[1:] if not a.startswith("--")]
+    if len(directory) != 1:
+        sys.exit(__doc__)
+    found = kernels(directory[0])
+    readable = demangled(list(found))
+    if table:
+        for name, (registers, stack, spilled) in found.items():
+            print(f"{registers:4} registers {stack:5} stack {spilled:5} spilled  {readable[name].split('(')[0]}")
+        return
+    lines = list(problems(found, readable))
+    for line in lines:
+        print(f"ptxas_check.py: {line}")
+    if lines:
+        sys.exit(1)
+    print(f"{len(found)} kernels, no spills")
+
+
+if __name__ == "__main__":
+    main()
