@@ -33,6 +33,18 @@ struct Fragments<quant::Q4_K> {
   __device__ __forceinline__ float d(int row) const { return half_bits_to_float(d_[row] & 0xffffu); }
   __device__ __forceinline__ float dmin(int row) const { return half_bits_to_float(d_[row] >> 16); }
 
+  /// By lane: the scales of steps 2t (low byte) and 2t + 1 of the eight in `set`; the minima likewise.
+  __device__ __forceinline__ uint32_t scale_pair(int, int t, int row) const {
+    return (t & 2 ? scale_[row][1] : scale_[row][0]) >> (t & 1) * 16;
+  }
+  __device__ __forceinline__ uint32_t minimum_pair(int t, int row) const {
+    return (t & 2 ? minimum_[row][1] : minimum_[row][0]) >> (t & 1) * 16;
+  }
+  /// By lane: the minima of steps 4t..4t + 3 in the bytes of a word, zero for t > 1.
+  __device__ __forceinline__ uint32_t minima(int t, int row) const {
+    return t & 2 ? 0u : t & 1 ? minimum_[row][1] : minimum_[row][0];
+  }
+
  private:
   template <int kRow>
   __device__ __forceinline__ void load_row(const uint8_t* row, int t) {

@@ -28,6 +28,12 @@ struct Fragments<quant::Q5_0> {
     return half_bits_to_float(d_[row][step / 2] >> step % 2 * 16);
   }
 
+  /// By lane: d of steps 2t (low half) and 2t + 1, as f16.
+  __device__ __forceinline__ uint32_t d_pair(int t, int row) const {
+    const uint32_t low = t & 1 ? d_[row][1] : d_[row][0], high = t & 1 ? d_[row][3] : d_[row][2];
+    return t & 2 ? high : low;
+  }
+
  private:
   template <int kRow>
   __device__ __forceinline__ void load_row(const uint8_t* row, int t, int values) {

@@ -29,6 +29,11 @@ struct Fragments<quant::Q6_K> {
   __device__ __forceinline__ float d(int row) const { return half_bits_to_float(d_[row]); }
   __device__ __forceinline__ float dmin(int) const { return 0; }
 
+  /// By lane: the scales of steps 8 set + 2t (low byte) and the next.
+  __device__ __forceinline__ uint32_t scale_pair(int set, int t, int row) const {
+    return (t & 2 ? scale_[row][2 * set + 1] : scale_[row][2 * set]) >> (t & 1) * 16;
+  }
+
  private:
   template <int kRow>
   __device__ __forceinline__ void load_row(const uint8_t* row, int t) {
