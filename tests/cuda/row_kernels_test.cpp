@@ -1,6 +1,5 @@
 // The kernels on rows, the router's and the float matmuls, launched one by one and held to the bits of the
 // scalar CPU device: shapes with tails, values that are not finite, ties, every format.
-#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
