@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(threads, 2) matmul(LargeMatmul args, int rows_
   const int g = p.lane() / 4, t = p.lane() % 4;
   const int64_t row_bytes = args.in / Codec::block_elements * Codec::block_bytes;
   const int64_t first_out = int64_t{blockIdx.y} * weight_rows + 16 * p.warp() + g;
-  for (int half = 0; half < 2; ++half)
-    p.weight[half] = weight_row(args.weight, first_out + 8 * half, args.out_rows, row_bytes);
+  for (int row = 0; row < 2; ++row)
+    p.weight[row] = weight_row(args.weight, first_out + 8 * row, args.out_rows, row_bytes);
   p.begin();
   wait_for_previous();
   p.finish();
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(threads, 2)
   const int64_t row_bytes = acts.in / Codec::block_elements * Codec::block_bytes;
   const int64_t hidden = bank.down.out, first_out = int64_t{blockIdx.x} * weight_rows + 16 * p.warp() + g;
   const uint8_t* weight = static_cast<const uint8_t*>(bank.down.data) + slot * bank.down_stride;
-  for (int half = 0; half < 2; ++half)
-    p.weight[half] = weight_row(weight, first_out + 8 * half, hidden, row_bytes);
+  for (int row = 0; row < 2; ++row)
+    p.weight[row] = weight_row(weight, first_out + 8 * row, hidden, row_bytes);
   for (int first = work.begin; first < work.end; first += act_rows) {
     p.rows = gather(groups, work, first, 1, pair_of, row_of);
     p.begin();

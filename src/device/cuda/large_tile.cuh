@@ -85,10 +85,10 @@ struct Product {
   __device__ __forceinline__ void copy_weights(int stage) const {
     const int g = lane() / 4, t = lane() % 4;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const auto from = reinterpret_cast<uintptr_t>(weight[half] + stage * F::block_bytes);
+    for (int row = 0; row < 2; ++row) {
+      const auto from = reinterpret_cast<uintptr_t>(weight[row] + stage * F::block_bytes);
       const auto* aligned = reinterpret_cast<const uint8_t*>(from & ~uintptr_t{15}) + 16 * t;
-      uint8_t* to = slot(stage) + (warp() * 16 + 8 * half + g) * S::row_bytes + 16 * t;
+      uint8_t* to = slot(stage) + (warp() * 16 + 8 * row + g) * S::row_bytes + 16 * t;
 #pragma unroll
       for (int i = 0; i < (S::pieces + 3) / 4; ++i)
         if (t + 4 * i < S::pieces) cp_async16(to + 64 * i, aligned + 64 * i);
@@ -216,9 +216,9 @@ struct Product {
     const uint8_t* in = slot(stage);
     const int g = lane() / 4, t = lane() % 4;
     const uint8_t* weights = in + (warp() * 16 + g) * S::row_bytes;
-    const auto start = [&](int half) {
+    const auto start = [&](int row) {
       if constexpr (Codec::block_bytes % 16 == 0) return 0;
-      return static_cast<int>(reinterpret_cast<uintptr_t>(weight[half] + stage * F::block_bytes) & 15);
+      return static_cast<int>(reinterpret_cast<uintptr_t>(weight[row] + stage * F::block_bytes) & 15);
     };
     F f;
     f.load(weights + start(0), weights + 8 * S::row_bytes + start(1), t, values(stage));
@@ -246,12 +246,12 @@ struct Product {
     uint32_t minima[2] = {0, 0};  // A of the minima: lanes t = 0 and 1 hold four each, the others zeros
     if constexpr (S::minima) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int row = 0; row < 2; ++row) {
         const auto packed = [&](int j) {
-          return static_cast<uint32_t>(f.minimum(j, half) | f.minimum(j + 1, half) << 8 |
-                                       f.minimum(j + 2, half) << 16 | f.minimum(j + 3, half) << 24);
+          return static_cast<uint32_t>(f.minimum(j, row) | f.minimum(j + 1, row) << 8 |
+                                       f.minimum(j + 2, row) << 16 | f.minimum(j + 3, row) << 24);
         };
-        minima[half] = t == 0 ? packed(0) : t == 1 ? packed(4) : 0;
+        minima[row] = t == 0 ? packed(0) : t == 1 ? packed(4) : 0;
       }
     }
     const uint8_t* b = in + S::q_at + g * S::q_stride + (S::wide ? 8 : 4) * t;
