@@ -6,10 +6,12 @@
 
 #include <cstdint>
 
+#include "base/both_sides.h"
+
 namespace weir {
 
 /// Exact. A NaN keeps its sign and payload and becomes quiet.
-[[gnu::always_inline]] inline float f16_to_f32(uint16_t half) {
+[[gnu::always_inline]] WEIR_BOTH_SIDES inline float f16_to_f32(uint16_t half) {
   const uint32_t sign = (half & 0x8000u) << 16;
   const uint32_t exponent = (half >> 10) & 31u, mantissa = half & 0x3ffu;
   if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24
@@ -23,7 +25,7 @@ namespace weir {
 
 /// Rounds to nearest, ties to even; magnitudes from 65520 become infinity. A NaN keeps its sign and the upper
 /// ten bits of its payload and becomes quiet.
-[[gnu::always_inline]] inline uint16_t f32_to_f16(float value) {
+[[gnu::always_inline]] WEIR_BOTH_SIDES inline uint16_t f32_to_f16(float value) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   uint32_t a = bits & 0x7fffffffu;
@@ -43,12 +45,12 @@ namespace weir {
 }
 
 /// Exact: bf16 is the upper half of a float.
-[[gnu::always_inline]] inline float bf16_to_f32(uint16_t bits) {
+[[gnu::always_inline]] WEIR_BOTH_SIDES inline float bf16_to_f32(uint16_t bits) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 }
 
 /// Rounds to nearest, ties to even. A NaN keeps its sign and upper payload and becomes quiet.
-[[gnu::always_inline]] inline uint16_t f32_to_bf16(float value) {
+[[gnu::always_inline]] WEIR_BOTH_SIDES inline uint16_t f32_to_bf16(float value) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);

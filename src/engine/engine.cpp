@@ -280,6 +280,13 @@ void Engine::reset_experts() {
   if (cache_) cache_->reset();
 }
 
+void Engine::pause_ledger(bool paused) {
+  WEIR_CHECK(ledger_ && !ledger_->running(), "a ledger that is {}", ledger_ ? "running" : "not there");
+  ledger_paused_ = paused;
+  device_->set_ledger(ledger());
+  reader_->set_ledger(ledger());
+}
+
 MemoryUse Engine::memory_use() const {
   std::vector<std::string> paths;
   for (const auto& file : model_.files()) paths.push_back(file.path);
@@ -291,7 +298,7 @@ void Engine::close_trace() {
 }
 
 void Engine::start_clock() {
-  if (ledger_ && !ledger_->running()) ledger_->begin_generation(Role::tokenize);
+  if (ledger() && !ledger_->running()) ledger_->begin_generation(Role::tokenize);
 }
 
 int Engine::submit(Request request) {

@@ -66,7 +66,10 @@ class Engine {
   Arithmetic arithmetic() const { return *options_.arithmetic; }
   /// "cpu: 2 threads, avx2; experts: io_uring, unbuffered".
   std::string description() const;
-  Ledger* ledger() { return ledger_.get(); }  ///< null: off
+  Ledger* ledger() { return ledger_paused_ ? nullptr : ledger_.get(); }  ///< null: off
+  /// Switches an open ledger off and on again, as if the engine had been opened without it: for measuring its
+  /// cost. Only while no request is open.
+  void pause_ledger(bool paused);
   /// Expert traffic since load().
   ExpertCounters expert_counters() const;
   /// What the slots hold now. Nothing for a model without experts.
@@ -108,6 +111,7 @@ class Engine {
 
   EngineOptions options_;
   std::unique_ptr<Ledger> ledger_;
+  bool ledger_paused_ = false;
   std::unique_ptr<Device> device_;  // before every owner of a Buffer: destroyed after them
   gguf::Model model_;
   std::unique_ptr<Family> family_;

@@ -12,7 +12,9 @@ struct BF16 {
   static constexpr ActFormat act = ActFormat::none;
   static constexpr bool has_minimum = false;
 
-  static void decode(const uint8_t* block, float* out) { *out = bf16_to_f32(load_u16(block)); }
+  WEIR_BOTH_SIDES static void decode(const uint8_t* block, float* out) {
+    *out = bf16_to_f32(load_u16(block));
+  }
 };
 
 }  // namespace weir::quant

@@ -12,7 +12,7 @@ struct F16 {
   static constexpr ActFormat act = ActFormat::none;
   static constexpr bool has_minimum = false;
 
-  static void decode(const uint8_t* block, float* out) { *out = load_f16(block); }
+  WEIR_BOTH_SIDES static void decode(const uint8_t* block, float* out) { *out = load_f16(block); }
 };
 
 }  // namespace weir::quant

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/both_sides.h"
 #include "quant/codec.h"
 
 namespace weir::quant {
@@ -13,7 +14,9 @@ struct F32 {
   static constexpr ActFormat act = ActFormat::none;
   static constexpr bool has_minimum = false;
 
-  static void decode(const uint8_t* block, float* out) { std::memcpy(out, block, sizeof(float)); }
+  WEIR_BOTH_SIDES static void decode(const uint8_t* block, float* out) {
+    std::memcpy(out, block, sizeof(float));
+  }
 };
 
 }  // namespace weir::quant

@@ -20,14 +20,14 @@ struct Q4_K {
   };
   /// Sub-blocks 0..3 have their six bits in bytes j (scale) and j + 4 (minimum); 4..7 have the low four in
   /// the nibbles of byte j + 4 and the high two in the upper bits of bytes j - 4 and j.
-  static SubBlock sub_block(const uint8_t* block, int j) {
+  WEIR_BOTH_SIDES static SubBlock sub_block(const uint8_t* block, int j) {
     const uint8_t* s = block + scales_offset;
     if (j < 4) return {s[j] & 63, s[j + 4] & 63};
     return {(s[j + 4] & 15) | (s[j - 4] >> 6) << 4, (s[j + 4] >> 4) | (s[j] >> 6) << 4};
   }
 
   /// 0..15
-  static int level(const uint8_t* block, int j, int i) {
+  WEIR_BOTH_SIDES static int level(const uint8_t* block, int j, int i) {
     const uint8_t byte = block[qs_offset + 32 * (j / 2) + i];
     return j % 2 ? byte >> 4 : byte & 15;
   }

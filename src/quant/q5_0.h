@@ -15,7 +15,7 @@ struct Q5_0 {
   static constexpr int qh_offset = 2, qs_offset = 6;
 
   /// -16..15
-  static int level(const uint8_t* block, int j) {
+  WEIR_BOTH_SIDES static int level(const uint8_t* block, int j) {
     const int nibble = j < 16 ? block[qs_offset + j] & 15 : block[qs_offset + j - 16] >> 4;
     const int fifth = static_cast<int>((load_u32(block + qh_offset) >> j) & 1u);
     return (nibble | fifth << 4) - 16;

@@ -16,10 +16,12 @@ struct Q6_K {
   static constexpr bool has_minimum = false;
   static constexpr int qh_offset = 128, scales_offset = 192, d_offset = 208;
 
-  static int scale(const uint8_t* block, int sub) { return static_cast<int8_t>(block[scales_offset + sub]); }
+  WEIR_BOTH_SIDES static int scale(const uint8_t* block, int sub) {
+    return static_cast<int8_t>(block[scales_offset + sub]);
+  }
 
   /// -32..31
-  static int level(const uint8_t* block, int element) {
+  WEIR_BOTH_SIDES static int level(const uint8_t* block, int element) {
     const int half = element / 128, r = element / 32 % 4, l = element % 32;
     const uint8_t low = block[64 * half + 32 * (r % 2) + l];
     const uint8_t high = block[qh_offset + 32 * half + l];

@@ -13,7 +13,9 @@ struct Q8_0 {
   static constexpr bool has_minimum = false;
   static constexpr int qs_offset = 2;
 
-  static int level(const uint8_t* block, int j) { return static_cast<int8_t>(block[qs_offset + j]); }
+  WEIR_BOTH_SIDES static int level(const uint8_t* block, int j) {
+    return static_cast<int8_t>(block[qs_offset + j]);
+  }
 
   static void decode(const uint8_t* block, float* out) {
     const float d = load_f16(block);

@@ -32,7 +32,7 @@ void add(Stream& s, float* h, const float* y, int64_t n);
 void gather_rows(Stream& s, const float* x, const int32_t* index, int count, int64_t n,
                  float* out);  // (stamps)
 void combine(Stream& s, const CombineArgs& args);
-/// Two launches at most: `partial` holds choose_partial_bytes(rows).
+/// `partial` holds choose_partial_bytes(rows), all zero between launches.
 void choose(Stream& s, const ChooseArgs& args, void* partial);
 size_t choose_partial_bytes(int rows);
 /// Copies between device memory and host memory that the device can reach (mapped), by a kernel: no copy
@@ -143,7 +143,8 @@ void float_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, c
 
 /// Norm, logits (`logits` [rows, experts] is scratch), selection into args.ids and args.weights. With at most
 /// small_rows rows also `groups`; one launch, whose last block (by *ticket, zero between launches) selects.
-/// With more rows two launches, and groups is untouched. (stamps)
+/// With more rows up to three launches, and groups is untouched; three too for a hidden width over 8,192.
+/// (stamps)
 void route(Stream& s, const RouteArgs& args, float* logits, uint32_t* ticket, const ExpertGroups& groups);
 
 // --- attention*.cu

@@ -1,0 +1,112 @@
+#include "cli/bench_runs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "cli/options.h"
+
+namespace weir::cli {
+
+namespace {
+
+std::vector<Token> varied_tokens(int n, int vocab, uint64_t seed) {
+  std::vector<Token> tokens;
+  tokens.reserve(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i)
+    tokens.push_back(
+        static_cast<Token>(random_u64(seed, static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocab)));
+  return tokens;
+}
+
+/// Throws unless the request ran to its end.
+void check_complete(const Result& r) {
+  if (r.finish == Finish::failed) throw Error(r.error_kind, r.error);
+  if (r.finish == Finish::cancelled) throw failure("interrupted before the runs were complete");
+}
+
+double run_prompt(Engine& engine, const BenchTest& test, uint64_t seed) {
+  Request request;
+  request.prompt = varied_tokens(test.tokens, engine.config().vocab, seed);
+  request.max_tokens = 0;
+  request.cancel = &interrupted();
+  const Result r = engine.run(std::move(request));
+  check_complete(r);
+  return 1e3 * test.tokens / r.timings.prompt_ms;
+}
+
+/// Every lane's tokens from the moment that the last lane has its first: until then prompts are evaluated.
+double run_decode(Engine& engine, const BenchTest& test, uint64_t seed) {
+  std::vector<std::vector<uint64_t>> times(static_cast<size_t>(test.lanes));
+  const int vocab = engine.config().vocab;
+  for (int lane = 0; lane < test.lanes; ++lane) {
+    auto& own = times[static_cast<size_t>(lane)];
+    own.reserve(static_cast<size_t>(test.tokens) + 1);
+    const uint64_t lane_seed = seed + 31 * static_cast<uint64_t>(lane);
+    Request request;
+    request.prompt = varied_tokens(std::max(1, test.depth), vocab, lane_seed);
+    request.forced = varied_tokens(test.tokens + 1, vocab, lane_seed + 1);
+    request.max_tokens = test.tokens + 1;  // the first comes from the prompt's round
+    request.cancel = &interrupted();
+    request.on_token = [&own](Token) { own.push_back(now_ns()); };
+    engine.submit(std::move(request));
+  }
+  while (engine.step()) {
+  }
+  for (const Result& r : engine.take_finished()) check_complete(r);
+  uint64_t begin = 0, end = 0, tokens = 0;
+  for (const auto& own : times) begin = std::max(begin, own.front()), end = std::max(end, own.back());
+  for (const auto& own : times)
+    tokens +=
+        static_cast<uint64_t>(std::count_if(own.begin(), own.end(), [=](uint64_t t) { return t > begin; }));
+  return 1e9 * static_cast<double>(tokens) / static_cast<double>(end - begin);
+}
+
+}  // namespace
+
+std::string BenchTest::name() const {
+  if (kind == Kind::prompt) return fmt::format("prompt {}", tokens);
+  std::string text = fmt::format("decode {}", tokens);
+  if (lanes > 1) text += fmt::format(" x {}", lanes);
+  if (depth > 0) text += fmt::format(" at {}", depth);
+  return text;
+}
+
+BenchSample run_bench_test(Engine& engine, const BenchTest& test, uint64_t seed) {
+  const ExpertCounters before = engine.expert_counters();
+  const double speed =
+      test.kind == BenchTest::Kind::prompt ? run_prompt(engine, test, seed) : run_decode(engine, test, seed);
+  const ExpertCounters after = engine.expert_counters();
+  return {speed, after.hits - before.hits, after.misses - before.misses,
+          after.bytes_read - before.bytes_read};
+}
+
+std::vector<double> LedgerCost::ratios() const {
+  std::vector<double> r;
+  for (size_t i = 0; i < on.size(); ++i) r.push_back(on[i] / off[i]);
+  return r;
+}
+
+LedgerCost measure_ledger_cost(Engine& engine, const BenchTest& test, int pairs, uint64_t seed) {
+  LedgerCost cost;
+  const auto run = [&](bool on, uint64_t run_seed) {
+    engine.pause_ledger(!on);
+    return run_bench_test(engine, test, run_seed).tokens_per_second;
+  };
+  run(true, seed), run(false, seed);  // warm-ups: each records its own rounds
+  bool on_first = false;
+  for (int i = 0; i < pairs; ++i) {
+    // Blocks of two pairs, ABBA or BAAB: what drifts linearly cancels.
+    on_first = i % 2 == 0 ? (random_u64(seed, static_cast<uint64_t>(i)) & 1) != 0 : !on_first;
+    const uint64_t run_seed = seed + 7919 * static_cast<uint64_t>(i + 1);  // both of a pair decode the same
+    const double first = run(on_first, run_seed), second = run(!on_first, run_seed);
+    cost.on.push_back(on_first ? first : second);
+    cost.off.push_back(on_first ? second : first);
+  }
+  engine.pause_ledger(false);
+  return cost;
+}
+
+}  // namespace weir::cli

@@ -1,0 +1,39 @@
+// What weir bench measures, and how one run of it is made: prompts evaluated from nothing, and tokens decoded
+// after a context of some depth in one or several lanes. Tokens are seeded and varied (a greedy loop would
+// fake cache hits). Knows nothing of options and tables.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace weir::cli {
+
+/// One row of the table.
+struct BenchTest {
+  enum class Kind : uint8_t { prompt, decode } kind = Kind::prompt;
+  int tokens = 0;  ///< of the prompt; or decoded in each lane
+  int depth = 0;   ///< positions before the first decoded token's
+  int lanes = 1;
+  std::string name() const;  ///< "prompt 512", "decode 128", "decode 128 at 4096", "decode 64 x 4"
+};
+
+struct BenchSample {
+  double tokens_per_second = 0;  ///< of all lanes together
+  uint64_t hits = 0, misses = 0, bytes_read = 0;
+};
+
+/// Runs the test once. Throws Error where a request fails or an interrupt cancels it.
+BenchSample run_bench_test(Engine& engine, const BenchTest& test, uint64_t seed);
+
+/// Decode speed with the ledger on over off: pairs of runs in blocks ABBA or BAAB by the toss of a coin.
+struct LedgerCost {
+  std::vector<double> on, off;  ///< tokens a second, by pair
+  std::vector<double> ratios() const;
+};
+/// The engine must have been opened with a ledger; it is on afterwards.
+LedgerCost measure_ledger_cost(Engine& engine, const BenchTest& test, int pairs, uint64_t seed);
+
+}  // namespace weir::cli

@@ -1,0 +1,188 @@
+// The fast arithmetic for few rows: a block computes one chunk for up to 16 query vectors of one kv head, so
+// that even one row's keys are spread over all multiprocessors. Its eight warps share the positions for the
+// scores and the dimensions for the values.
+#include <limits>
+
+#include "device/cuda/attention_fast.cuh"
+
+namespace weir::cuda::attention {
+namespace {
+
+constexpr int warps = 8, threads = 32 * warps, vectors = 16;
+static_assert(fast_chunk == 8 * warps, "a warp scores one column tile of 8 positions");
+
+template <int kDim>
+struct ChunkShared {
+  static constexpr int stride = kDim + fast_pad, p_stride = fast_chunk + fast_pad;
+  uint16_t k[fast_chunk * stride], v[fast_chunk * stride];
+  uint16_t high[vectors * stride], low[vectors * stride];
+  uint16_t p[vectors * p_stride];
+  float top[vectors][warps];  ///< the largest score of each column tile
+};
+
+/// s of the warp's 8 positions: (s[0], s[1]) vector g, positions 2t, 2t + 1; (s[2], s[3]) vector g + 8.
+template <int kDim>
+__device__ __forceinline__ void scores(const ChunkShared<kDim>& shared, float scale, int warp, int lane,
+                                       float (&s)[4]) {
+  constexpr int stride = kDim + fast_pad;
+  float high[4] = {}, low[4] = {};
+#pragma unroll
+  for (int d = 0; d < kDim; d += 32) {
+    uint32_t b[4];  // two steps
+    ldmatrix_x4(b, shared.k + (8 * warp + lane % 8) * stride + d + lane / 8 * 8);
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      uint32_t a[4];
+      load_a(a, shared.high, stride, d + 16 * step, lane);
+      mma_f16(high, a, b[2 * step], b[2 * step + 1]);
+      load_a(a, shared.low, stride, d + 16 * step, lane);
+      mma_f16(low, a, b[2 * step], b[2 * step + 1]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) s[i] = (high[i] + low[i]) * scale;
+}
+
+/// o and l of the warp's dimensions, stored for the vectors that see the chunk.
+template <int kDim>
+__device__ __forceinline__ void values(const ChunkShared<kDim>& shared, const int64_t (&at)[2],
+                                       const float (&m)[2], const Partials& partials, int warp, int lane) {
+  constexpr int stride = kDim + fast_pad;
+  constexpr int tiles = kDim / 8 / warps;
+  const int first_d = warp * tiles * 8;
+  uint32_t p[fast_steps][4];
+  float l[4] = {}, o[tiles][4] = {};
+#pragma unroll
+  for (int step = 0; step < fast_steps; ++step)
+    load_a(p[step], shared.p, fast_chunk + fast_pad, 16 * step, lane);
+#pragma unroll
+  for (int step = 0; step < fast_steps; ++step) sum_step(l, p[step]);
+#pragma unroll
+  for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+    for (int step = 0; step < fast_steps; step += 2) {
+      uint32_t b[4];
+      ldmatrix_x4_trans(b, shared.v + (16 * step + lane) * stride + first_d + 8 * tile);
+      mma_f16(o[tile], p[step], b[0], b[1]);
+      mma_f16(o[tile], p[step + 1], b[2], b[3]);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (at[half] < 0) continue;
+    if (warp == 0 && lane % 4 == 0) partials.ml[at[half]] = make_float2(m[half], l[2 * half]);
+    float* const to = partials.o + at[half] * kDim + first_d + lane % 4 * 2;
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile)
+      *reinterpret_cast<float2*>(to + 8 * tile) = make_float2(o[tile][2 * half], o[tile][2 * half + 1]);
+  }
+}
+
+/// The chunk for the rows of `run`; all threads of the block.
+template <int kDim>
+__device__ __forceinline__ void chunk_of_run(const AttendArgs& args, const Partials& partials,
+                                             const Packing& packing, const Place& place, const Run& run,
+                                             int chunk, bool first_run, ChunkShared<kDim>& shared) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int64_t base = run.lane * args.kv.lane_stride + static_cast<int64_t>(place.kv_head) * kDim;
+  load_chunk<kDim, threads>(args.kv.k + base, args.kv.row_stride, chunk, run.seen.last, shared.k);
+  cp_commit();
+  load_chunk<kDim, threads>(args.kv.v + base, args.kv.row_stride, chunk, run.seen.last, shared.v);
+  cp_commit();
+  if (first_run) load_queries<kDim, vectors, threads>(args, place, packing.heads, shared.high, shared.low);
+
+  Span seen[2];
+  int64_t at[2];  // of the vector's results, or -1: not of this run, or the chunk is not seen
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int vector = g + 8 * half, head = vector % packing.heads;
+    const int row = place.first_row + vector / packing.heads;
+    at[half] = -1;
+    if (row < run.begin || row >= run.end || head >= place.heads) continue;
+    seen[half] = span_of(args.rows.position[row], args.window);
+    if (seen[half].last >= chunk * fast_chunk && seen[half].first < (chunk + 1) * fast_chunk)
+      at[half] = (static_cast<int64_t>(row) * args.heads + place.first_head + head) * partials.chunks + chunk;
+  }
+  cp_wait<1>();
+  __syncthreads();  // keys and queries of all threads are there
+
+  float s[4];
+  scores<kDim>(shared, args.scale, warp, lane, s);
+  float m[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (!seen[half].has(chunk * fast_chunk + 8 * warp + 2 * t + i))
+        s[2 * half + i] = -std::numeric_limits<float>::infinity();
+    float top = fmaxf(s[2 * half], s[2 * half + 1]);
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    if (t == 0) shared.top[g + 8 * half][warp] = top;
+  }
+  __syncthreads();  // every tile's maximum is there
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float4* const top = reinterpret_cast<const float4*>(shared.top[g + 8 * half]);
+    const float4 x = top[0], y = top[1];
+    m[half] = fmaxf(fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w)), fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w)));
+    *reinterpret_cast<uint32_t*>(shared.p + (g + 8 * half) * (fast_chunk + fast_pad) + 8 * warp + 2 * t) =
+        pack_halves(exp_f32(s[2 * half] - m[half]), exp_f32(s[2 * half + 1] - m[half]));
+  }
+  cp_wait<0>();
+  __syncthreads();  // P and the values are there
+  values<kDim>(shared, at, m, partials, warp, lane);
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(threads, 2)
+    fast_chunks_kernel(AttendArgs args, Partials partials, Packing packing) {
+  WEIR_DYNAMIC_SHARED(bytes);
+  auto& shared = *reinterpret_cast<ChunkShared<kDim>*>(bytes);
+  allow_next();
+  const Place place = place_of(args, packing, blockIdx.x);
+  const int chunk = blockIdx.y;
+  wait_for_previous();
+  bool first_run = true;
+  for (int row = place.first_row; row < place.first_row + place.rows;) {
+    const Run run = run_at(args, row, place.first_row + place.rows);
+    row = run.end;
+    if (run.seen.last < chunk * fast_chunk || run.seen.first >= (chunk + 1) * fast_chunk) continue;
+    if (!first_run) __syncthreads();  // the run before has read what this one overwrites
+    chunk_of_run<kDim>(args, partials, packing, place, run, chunk, first_run, shared);
+    first_run = false;
+  }
+}
+
+template <int kDim>
+void launch_chunks(Stream& s, const AttendArgs& args, const Partials& partials) {
+  // Rows share a block where several of a lane are likely; rows of different lanes would only wait for one
+  // another in it. Neighbouring blocks read the same keys from L2.
+  const uint64_t alone = static_cast<uint64_t>(args.rows.count) * static_cast<uint64_t>(args.rows.longest);
+  Packing packing = pack(args, vectors, 1);
+  if (args.rows.kv_positions * 2 <= alone) packing.rows = std::min(vectors / packing.heads, args.rows.count);
+  const int row_tiles = (args.rows.count + packing.rows - 1) / packing.rows;
+  const int chunks = (args.rows.longest + fast_chunk - 1) / fast_chunk;
+  allow_shared(fast_chunks_kernel<kDim>, sizeof(ChunkShared<kDim>), "attend");
+  launch(
+      s, "attend", fast_chunks_kernel<kDim>,
+      dim3(static_cast<unsigned>(row_tiles * packing.groups * args.kv_heads), static_cast<unsigned>(chunks)),
+      dim3(threads), sizeof(ChunkShared<kDim>), args, partials, packing);
+}
+
+}  // namespace
+
+bool has_fast(int head_dim) { return head_dim == 64 || head_dim == 128 || head_dim == 256; }
+
+void fast_chunks(Stream& s, const AttendArgs& args, const Partials& partials) {
+  switch (args.head_dim) {
+    case 64:
+      return launch_chunks<64>(s, args, partials);
+    case 128:
+      return launch_chunks<128>(s, args, partials);
+    default:
+      return launch_chunks<256>(s, args, partials);
+  }
+}
+
+}  // namespace weir::cuda::attention

@@ -1,0 +1,112 @@
+// The kernel of small_matmul(), one template for all formats.
+#pragma once
+
+#include "device/cuda/small_matmul.h"
+#include "device/cuda/small_stages.cuh"
+#include "device/cuda/stamp.cuh"
+
+namespace weir::cuda {
+
+/// A tile, and where its outputs go.
+struct MatmulTile {
+  const uint8_t* weight = nullptr;  ///< of its first row
+  float* out = nullptr;             ///< [rows, out_rows], from its first row on
+  int out_rows = 0, valid = 0;
+  bool add = false;
+};
+
+__device__ __forceinline__ MatmulTile matmul_tile(const SmallMatmulTask& task, int group, int tile) {
+  const int stage_group = static_cast<int>(blockIdx.x) + group * static_cast<int>(gridDim.x);
+  const int index = stage_group * task.shape.tiles + tile;
+  MatmulTile m;
+  if (index >= task.tiles) return m;
+#pragma unroll
+  for (int k = 0; k < 3; ++k) {
+    const SmallMatmulTask::Target& target = task.target[k];
+    if (k >= task.targets || index < target.first_tile) continue;
+    const int first = (index - target.first_tile) * tile_rows, left = target.out_rows - first;
+    m.weight = target.weight + static_cast<int64_t>(first) * task.shape.row_bytes;
+    m.out = target.out + first;
+    m.out_rows = target.out_rows;
+    m.valid = left < tile_rows ? left : tile_rows;
+    m.add = target.add != 0;
+  }
+  return m;
+}
+
+template <typename Codec, bool kOneRow, bool kStamp>
+__global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
+    small_matmul_kernel(const SmallMatmulTask task, uint64_t* stamp_slot) {
+  constexpr bool per256 = Codec::act == ActFormat::per256, has_sums = Codec::has_minimum;
+  allow_next();
+  WEIR_DYNAMIC_SHARED(shared);
+  const SmallShape& shape = task.shape;
+  const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+  const Stages<Codec, kOneRow> stages{shared, shape,
+                                      (task.groups - block + blocks - 1) / blocks * shape.parts};
+  const auto tile_at = [&](int group, int tile) {
+    const MatmulTile m = matmul_tile(task, group, tile);
+    return TileRows{m.weight, m.valid};
+  };
+  stages.init();
+  stages.prefetch(tile_at);
+  auto* scratch = reinterpret_cast<float*>(shared + shape.extra_at);
+  if (kOneRow && task.norm) stage_norm(scratch, task.norm, shape.in);
+  wait_for_previous();
+  stamp<kStamp>(stamp_slot);
+
+  const auto row_of = [](int row) { return row; };
+  if constexpr (kOneRow) {
+    if (task.norm)
+      norm_and_quantise<per256, has_sums>(shared, shape, scratch, task.x, task.eps);
+    else
+      quantise_rows<per256, has_sums>(shared, shape, task.x);
+  } else {
+    stage_rows<per256, has_sums>(shared, shape, task.acts, 0, 0, task.rows, row_of);
+  }
+  float before = 0;  // one row: what the thread's output is added to, loaded ahead of the products
+  stages.run(
+      task.rows, shape.tiles * tile_rows * task.rows, tile_at, [](int, int) { return 0; },
+      [&](int i, int group, int part) {
+        if constexpr (kOneRow) {
+          if (i == 0) __syncthreads();  // the activations are there
+          const int warps = static_cast<int>(blockDim.x / 32);
+          int item = static_cast<int>(threadIdx.x) - 32 * (i % warps);
+          if (item < 0) item += static_cast<int>(blockDim.x);
+          if (part + 1 < shape.parts || item >= shape.tiles * tile_rows) return;
+          const MatmulTile m = matmul_tile(task, group, item / tile_rows);
+          if (m.add && item % tile_rows < m.valid) before = m.out[item % tile_rows];
+        } else {
+          cp_wait<0>();
+          __syncthreads();  // this part's activations are there, and the last stage's chains are done
+          if (shape.parts > 1 && i + 1 < stages.count)
+            stage_rows<per256, has_sums>(shared, shape, task.acts, (part + 1) % shape.parts, (i + 1) % 2,
+                                         task.rows, row_of);
+        }
+      },
+      [&](int i, int group, int part, int item) {
+        const int out = item % tile_rows, row = kOneRow ? 0 : item / tile_rows % task.rows;
+        const int tile = kOneRow ? item / tile_rows : item / tile_rows / task.rows;
+        const MatmulTile m = matmul_tile(task, group, tile);
+        if (out >= m.valid) return;
+        const float y = stages.chain(i, part, tile, row, out);
+        if (part + 1 < shape.parts) return;
+        float* to = m.out + static_cast<int64_t>(row) * m.out_rows + out;
+        if constexpr (kOneRow)
+          *to = m.add ? before + y : y;
+        else
+          *to = m.add ? *to + y : y;
+      });
+}
+
+template <typename Codec>
+void launch_small_matmul(Stream& s, const SmallMatmulTask& task, int blocks) {
+  uint64_t* slot = s.take_stamp();
+  auto* kernel = task.rows > 1 ? small_matmul_kernel<Codec, false, false>
+                 : slot        ? small_matmul_kernel<Codec, true, true>
+                               : small_matmul_kernel<Codec, true, false>;
+  WEIR_CHECK(task.rows == 1 || !slot, "small_matmul of {} rows does not stamp", task.rows);
+  launch_small(s, "small_matmul", kernel, dim3(static_cast<unsigned>(blocks)), task.shape, task, slot);
+}
+
+}  // namespace weir::cuda
