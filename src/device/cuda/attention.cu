@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(threads) join_kernel(AttendArgs args, Partials
     begin = stop;
   }
   if (d < part && first_d + d < n) {
-    const Finish y = finish(M, L, args.sinks ? args.sinks + head : nullptr);
+    const Closing y = close_row(M, L, args.sinks ? args.sinks + head : nullptr);
     args.out[(static_cast<int64_t>(row) * args.heads + head) * n + first_d + d] = (O * y.a) * y.inv;
   }
 }

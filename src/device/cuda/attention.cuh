@@ -100,11 +100,11 @@ __device__ __forceinline__ Join join(float M, float m) {
 }
 
 /// The end of a row: y[d] = (O[d] * a) * inv.
-struct Finish {
+struct Closing {
   float a, inv;
 };
 
-__device__ __forceinline__ Finish finish(float M, float L, const float* sink) {
+__device__ __forceinline__ Closing close_row(float M, float L, const float* sink) {
   float a = 1;
   if (sink) {
     const float t = *sink;

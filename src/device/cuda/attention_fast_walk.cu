@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(threads, kDim <= 128 ? 3 : 1)
   for (int half = 0; half < 2; ++half) {
     if (row[half] >= end_row) continue;
     const int h = place.first_head + head[half];
-    const Finish end = finish(state.M[half], state.L[half], args.sinks ? args.sinks + h : nullptr);
+    const Closing end = close_row(state.M[half], state.L[half], args.sinks ? args.sinks + h : nullptr);
     float* const out = args.out + (static_cast<int64_t>(row[half]) * args.heads + h) * kDim + 2 * t;
 #pragma unroll
     for (int tile = 0; tile < kDim / 8; ++tile)

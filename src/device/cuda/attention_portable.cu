@@ -51,6 +51,7 @@ __device__ __forceinline__ void load(const uint16_t* base, int64_t row_stride, i
                                      int head_dim, uint16_t* to, int stride) {
   const int pieces = head_dim / 8;  // of 16 bytes
   const int rows = min(chunk_size, last - chunk * chunk_size + 1);
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows * pieces; i += threads) {
     const int j = i / pieces, d = i % pieces * 8;
     cp_async16(to + j * stride + d, base + (chunk * chunk_size + j) * row_stride + d);

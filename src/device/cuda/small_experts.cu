@@ -70,6 +70,8 @@ void small_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const
   task.shape = plan_small(needs);
   task.down = static_cast<const uint8_t*>(bank.down.data), task.down_stride = bank.down_stride;
   task.slot_of = bank.slot_of, task.hidden = static_cast<int>(bank.down.out);
+  // One layer's kernels are launched in order: small_gate_up() came before, unless its format has float dots.
+  task.after_gate_up = type_info(bank.gate.type).act != ActFormat::none;
   task.ids = ids, task.weights = weights, task.top_k = top_k, task.act = act, task.h = h;
   with_codec(bank.down.type,
              [&]<typename Codec>() { launch_down_sum<Codec>(s, task, tiles_of(bank.down.out)); });

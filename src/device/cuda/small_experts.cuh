@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
                                                                                                 ? left
                                                                                                 : tile_rows};
   };
-  stages.prefetch(tile_at);
+  const StageAt ahead = stages.prefetch(tile_at);
 
   const auto row_of = [&](int i) { return task.groups.pairs[pairs.begin + i] / task.top_k; };
   if constexpr (kOneRow)
@@ -58,35 +58,45 @@ __global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
     stage_rows<per256, has_sums>(shared, shape, task.acts, 0, 0, pairs.count, row_of);
   const int rows = kOneRow ? 1 : pairs.count;
   stages.run(
-      rows, shape.tiles / 2 * tile_rows * rows, tile_at, [](int, int) { return 0; },
-      [&](int i, int, int part) {
+      ahead, rows, shape.tiles / 2 * tile_rows * rows, tile_at, [](int, int) { return 0; },
+      [&](const StageAt& at) {
         if constexpr (kOneRow) {
-          if (i == 0) __syncthreads();  // the activations are there
+          if (at.index == 0) __syncthreads();  // the activations are there
         } else {
           cp_wait<0>();
           __syncthreads();  // this part's activations are there, and the last stage's chains are done
-          if (i + 1 < stages.count)
-            stage_rows<per256, has_sums>(shared, shape, task.acts, part + 1, (i + 1) % 2, rows, row_of);
+          if (at.index + 1 < stages.count)
+            stage_rows<per256, has_sums>(shared, shape, task.acts, at.part + 1, (at.index + 1) % 2, rows,
+                                         row_of);
         }
       },
-      [&](int i, int, int part, int item) {
+      [&](const StageAt& at, int item) {
         const int out = item % tile_rows, row = kOneRow ? 0 : item / tile_rows % rows;
         const int pair_tile = kOneRow ? item / tile_rows : item / tile_rows / rows;
         const int o = (first_pair + pair_tile) * tile_rows + out;
         if (o >= task.ff) return;
-        const float g = stages.chain(i, part, 2 * pair_tile, row, out);
-        const float u = stages.chain(i, part, 2 * pair_tile + 1, row, out);
-        if (part + 1 < shape.parts) return;
+        const float g = stages.chain(at, 2 * pair_tile, row, out);
+        const float u = stages.chain(at, 2 * pair_tile + 1, row, out);
+        if (at.part + 1 < shape.parts) return;
         // One row: its pairs are in the order of the groups.
         const int pair = kOneRow ? pairs.begin : task.groups.pairs[pairs.begin + row];
         task.act[static_cast<int64_t>(pair) * task.ff + o] = silu_f32(g) * u;
       });
 }
 
+/// Holds in a kernel whose predecessor calls allow_next() after its own wait: all launches before that one
+/// are complete. The emulation, which runs one kernel after another, knows no state between.
+__device__ __forceinline__ void earlier_are_complete() {
+#if defined(WEIR_CUDA_EMULATION)
+  wait_for_previous();
+#endif
+}
+
 /// One row. A tile is 16 outputs of one expert; a block has the same 16 of all experts, as tiles side by side
 /// and groups of tiles one after another.
 template <typename Codec>
-__global__ void __launch_bounds__(32 * max_small_warps, 2) down_sum_kernel(const DownTask task) {
+__global__ void __launch_bounds__(32 * max_small_warps, Fragments<Codec>::step_k == 16 ? 1 : 2)
+    down_sum_kernel(const DownTask task) {
   constexpr bool per256 = Codec::act == ActFormat::per256, has_sums = Codec::has_minimum;
   allow_next();
   WEIR_DYNAMIC_SHARED(shared);
@@ -99,11 +109,14 @@ __global__ void __launch_bounds__(32 * max_small_warps, 2) down_sum_kernel(const
   auto* slots = reinterpret_cast<int32_t*>(shared + shape.extra_at);
   auto* weights = reinterpret_cast<float*>(slots + task.top_k);
   float* parts = weights + task.top_k;
-  // gate_up let this kernel start after the router's end, so that ids are final before the wait; read past
-  // the first-level cache, which may hold an earlier layer's.
+  // Read past the first-level cache, which may hold an earlier layer's ids.
+  if (task.after_gate_up)
+    earlier_are_complete();  // the router among them: gate_up_kernel
+  else
+    wait_for_previous();
   for (int j = thread; j < task.top_k; j += static_cast<int>(blockDim.x)) {
     const int expert = __ldcg(task.ids + j);
-    slots[j] = task.slot_of ? task.slot_of[expert] : expert;
+    slots[j] = task.slot_of ? __ldcg(task.slot_of + expert) : expert;
     weights[j] = __ldcg(task.weights + j);
   }
   stages.init();  // and the slots are there
@@ -114,21 +127,22 @@ __global__ void __launch_bounds__(32 * max_small_warps, 2) down_sum_kernel(const
                         static_cast<int64_t>(first) * shape.row_bytes,
                     valid};
   };
-  stages.prefetch(tile_at);
+  const StageAt ahead = stages.prefetch(tile_at);
   wait_for_previous();
   float before = 0;
   if (thread < valid) before = task.h[first + thread];
   quantise_rows<per256, has_sums>(shared, shape, task.act);
   stages.run(
-      1, shape.tiles * tile_rows, tile_at, [&](int group, int tile) { return group * shape.tiles + tile; },
-      [&](int i, int, int) {
-        if (i == 0) __syncthreads();  // the activations are there
+      ahead, 1, shape.tiles * tile_rows, tile_at,
+      [&](int group, int tile) { return group * shape.tiles + tile; },
+      [&](const StageAt& at) {
+        if (at.index == 0) __syncthreads();  // the activations are there
       },
-      [&](int i, int group, int part, int item) {
-        const int tile = item / tile_rows, out = item % tile_rows, j = group * shape.tiles + tile;
+      [&](const StageAt& at, int item) {
+        const int tile = item / tile_rows, out = item % tile_rows, j = at.group * shape.tiles + tile;
         if (j >= task.top_k || out >= valid) return;
-        const float y = stages.chain(i, part, tile, 0, out);
-        if (part + 1 == shape.parts) parts[j * tile_rows + out] = y;
+        const float y = stages.chain(at, tile, 0, out);
+        if (at.part + 1 == shape.parts) parts[j * tile_rows + out] = y;
       });
   __syncthreads();  // all experts' parts are there
   if (thread < valid) {
@@ -158,23 +172,24 @@ __global__ void __launch_bounds__(32 * max_small_warps, 1) down_kernel(const Dow
                                                                           : left < tile_rows ? left
                                                                                              : tile_rows};
   };
-  stages.prefetch(tile_at);
+  const StageAt ahead = stages.prefetch(tile_at);
   const auto row_of = [&](int i) { return task.groups.pairs[pairs.begin + i]; };
   stage_rows<per256, has_sums>(shared, shape, task.acts, 0, 0, pairs.count, row_of);
   stages.run(
-      pairs.count, shape.tiles * tile_rows * pairs.count, tile_at, [](int, int) { return 0; },
-      [&](int i, int, int part) {
+      ahead, pairs.count, shape.tiles * tile_rows * pairs.count, tile_at, [](int, int) { return 0; },
+      [&](const StageAt& at) {
         cp_wait<0>();
         __syncthreads();  // this part's activations are there, and the last stage's chains are done
-        if (i + 1 < stages.count)
-          stage_rows<per256, has_sums>(shared, shape, task.acts, part + 1, (i + 1) % 2, pairs.count, row_of);
+        if (at.index + 1 < stages.count)
+          stage_rows<per256, has_sums>(shared, shape, task.acts, at.part + 1, (at.index + 1) % 2, pairs.count,
+                                       row_of);
       },
-      [&](int i, int, int part, int item) {
+      [&](const StageAt& at, int item) {
         const int out = item % tile_rows, row = item / tile_rows % pairs.count;
         const int tile = item / tile_rows / pairs.count, o = (first_tile + tile) * tile_rows + out;
         if (o >= task.hidden) return;
-        const float y = stages.chain(i, part, tile, row, out);
-        if (part + 1 == shape.parts) task.parts[static_cast<int64_t>(row_of(row)) * task.hidden + o] = y;
+        const float y = stages.chain(at, tile, row, out);
+        if (at.part + 1 == shape.parts) task.parts[static_cast<int64_t>(row_of(row)) * task.hidden + o] = y;
       });
 }
 

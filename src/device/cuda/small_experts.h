@@ -26,6 +26,7 @@ struct DownTask {
   const int32_t* slot_of = nullptr;
   int hidden = 0;
   // One row.
+  bool after_gate_up = false;  ///< gate_up_kernel was launched just before: ids are final before the wait
   const int32_t* ids = nullptr;
   const float* weights = nullptr;
   int top_k = 0;

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
     return TileRows{m.weight, m.valid};
   };
   stages.init();
-  stages.prefetch(tile_at);
+  const StageAt ahead = stages.prefetch(tile_at);
   auto* scratch = reinterpret_cast<float*>(shared + shape.extra_at);
   if (kOneRow && task.norm) stage_norm(scratch, task.norm, shape.in);
   wait_for_previous();
@@ -66,31 +66,30 @@ __global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
   }
   float before = 0;  // one row: what the thread's output is added to, loaded ahead of the products
   stages.run(
-      task.rows, shape.tiles * tile_rows * task.rows, tile_at, [](int, int) { return 0; },
-      [&](int i, int group, int part) {
+      ahead, task.rows, shape.tiles * tile_rows * task.rows, tile_at, [](int, int) { return 0; },
+      [&](const StageAt& at) {
         if constexpr (kOneRow) {
-          if (i == 0) __syncthreads();  // the activations are there
-          const int warps = static_cast<int>(blockDim.x / 32);
-          int item = static_cast<int>(threadIdx.x) - 32 * (i % warps);
-          if (item < 0) item += static_cast<int>(blockDim.x);
-          if (part + 1 < shape.parts || item >= shape.tiles * tile_rows) return;
-          const MatmulTile m = matmul_tile(task, group, item / tile_rows);
+          if (at.index == 0) __syncthreads();  // the activations are there
+          const int item = stages.first_item(at);
+          if (at.part + 1 < shape.parts || item >= shape.tiles * tile_rows) return;
+          const MatmulTile m = matmul_tile(task, at.group, item / tile_rows);
           if (m.add && item % tile_rows < m.valid) before = m.out[item % tile_rows];
         } else {
           cp_wait<0>();
           __syncthreads();  // this part's activations are there, and the last stage's chains are done
-          if (shape.parts > 1 && i + 1 < stages.count)
-            stage_rows<per256, has_sums>(shared, shape, task.acts, (part + 1) % shape.parts, (i + 1) % 2,
+          if (shape.parts > 1 && at.index + 1 < stages.count)
+            stage_rows<per256, has_sums>(shared, shape, task.acts,
+                                         at.part + 1 == shape.parts ? 0 : at.part + 1, (at.index + 1) % 2,
                                          task.rows, row_of);
         }
       },
-      [&](int i, int group, int part, int item) {
+      [&](const StageAt& at, int item) {
         const int out = item % tile_rows, row = kOneRow ? 0 : item / tile_rows % task.rows;
         const int tile = kOneRow ? item / tile_rows : item / tile_rows / task.rows;
-        const MatmulTile m = matmul_tile(task, group, tile);
+        const MatmulTile m = matmul_tile(task, at.group, tile);
         if (out >= m.valid) return;
-        const float y = stages.chain(i, part, tile, row, out);
-        if (part + 1 < shape.parts) return;
+        const float y = stages.chain(at, tile, row, out);
+        if (at.part + 1 < shape.parts) return;
         float* to = m.out + static_cast<int64_t>(row) * m.out_rows + out;
         if constexpr (kOneRow)
           *to = m.add ? before + y : y;

@@ -1,0 +1,314 @@
+// The kernels for one to sixteen rows, bit for bit against the scalar arithmetic: every block format, widths that
+// fill segments and that do not, weights at any even address, outputs that do not fill a tile.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/arithmetic.h"
+#include "device/cpu/matmul_tables.h"
+#include "device/cuda/kernels.h"
+#include "device/cpu_cases.h"
+
+namespace weir::cuda {
+namespace {
+
+/// Device memory with the slack that weight buffers have, `offset` bytes into its allocation.
+class DeviceArray {
+ public:
+  DeviceArray(const void* data, size_t bytes, size_t offset = 0) : bytes_(bytes), offset_(256 + offset) {
+    check(cudaMalloc(&data_, bytes + offset_ + 256), "cudaMalloc", "a test");
+    if (data) check(cudaMemcpy(at(), data, bytes, cudaMemcpyHostToDevice), "cudaMemcpy", "a test");
+  }
+  template <typename T>
+  explicit DeviceArray(const std::vector<T>& v) : DeviceArray(v.data(), v.size() * sizeof(T)) {}
+  DeviceArray(const DeviceArray&) = delete;
+  ~DeviceArray() { cudaFree(data_); }
+  void* at() const { return static_cast<char*>(data_) + offset_; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(at());
+  }
+  Floats floats() const {
+    Floats v(bytes_ / 4);
+    check(cudaMemcpy(v.data(), at(), bytes_, cudaMemcpyDeviceToHost), "cudaMemcpy", "a test");
+    return v;
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_, offset_;
+};
+
+/// Rows quantised by the scalar kernel, on the host and on the device.
+struct HostActs {
+  HostActs(const Floats& x, int rows, int64_t in, ActFormat format)
+      : q(x.size()), scale(x.size() / 32), sums(x.size() / 32) {
+    acts = {q.data(), scale.data(), format == ActFormat::per256 ? sums.data() : nullptr, in, rows, format};
+    cpu::QuantizeTask task;
+    task.x = x.data(), task.x_stride = in, task.in = in, task.row_end = rows;
+    task.q = q.data(), task.scale = scale.data(), task.sums = sums.data();
+    (format == ActFormat::per256 ? cpu::quantize256_scalar : cpu::quantize32_scalar)(task);
+  }
+  std::vector<int8_t> q;
+  Floats scale;
+  std::vector<int16_t> sums;
+  quant::ActRows acts;
+};
+struct DeviceActs {
+  explicit DeviceActs(const HostActs& h)
+      : q(h.q), scale(h.scale), sums(h.sums), acts{q.as<int8_t>(), scale.as<float>(), sums.as<int16_t>(), h.acts.in, h.acts.format} {}
+  DeviceArray q, scale, sums;
+  Acts acts;
+};
+
+Floats products(const Matrix& w, const HostActs& x) {
+  Floats y(static_cast<size_t>(w.out * x.acts.rows));
+  cpu::MatmulTask task;
+  task.weight = static_cast<const uint8_t*>(w.data), task.row_bytes = type_info(w.type).bytes(static_cast<uint64_t>(w.in));
+  task.in = w.in, task.out_end = w.out, task.n = x.acts.rows, task.act = x.acts;
+  task.y = y.data(), task.y_stride = w.out;
+  cpu::scalar_matmul(w.type)(task);
+  return y;
+}
+
+Floats normed(const Floats& x, const Floats& weight, float eps) {
+  Floats y(x.size());
+  cpu::scalar_float_kernels().rms_norm(x.data(), weight.data(), y.data(), static_cast<int64_t>(x.size()), eps);
+  return y;
+}
+
+void expect_bits(const Floats& got, const Floats& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(got[i]) && std::isnan(want[i])) continue;
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i]))
+        << what << ": " << i << " is " << got[i] << " instead of " << want[i];
+  }
+}
+
+constexpr Type formats[] = {Type::Q4_K, Type::Q6_K, Type::Q8_0, Type::Q5_0};
+
+Stream test_stream(int multiprocessors = 4) {
+  Stream s;
+  s.multiprocessors = multiprocessors;
+  return s;
+}
+
+struct MatmulCase {
+  int64_t in;
+  std::vector<int64_t> outs;
+  int rows;
+  bool norm, add;
+  size_t offset = 0;
+  int multiprocessors = 4;
+};
+
+void check_matmul(Type type, const MatmulCase& c) {
+  const std::string what = fmt::format("{} in {} rows {} norm {} add {} offset {} first out {}", type_info(type).name, c.in,
+                                       c.rows, c.norm, c.add, c.offset, c.outs[0]);
+  const auto n = static_cast<size_t>(c.in);
+  Floats x = random_floats(n * static_cast<size_t>(c.rows), 7), weight = random_floats(n, 8);
+  if (!c.norm) std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
+  const Floats input = c.norm ? normed(x, weight, 1e-5f) : x;
+  const ActFormat format = type_info(type).act;
+  const HostActs host(input, c.rows, c.in, format);
+  const DeviceActs device(host);
+  const DeviceArray dx(x), dnorm(weight);
+  SmallMatmul args;
+  args.type = type, args.in = c.in, args.rows = c.rows, args.targets = static_cast<int>(c.outs.size());
+  if (c.rows == 1) args.x = dx.as<float>();
+  if (c.norm) args.norm = dnorm.as<float>(), args.eps = 1e-5f;
+  if (c.rows > 1) args.acts = device.acts;
+  std::vector<std::unique_ptr<DeviceArray>> weights, outs;
+  std::vector<Floats> want;
+  for (size_t k = 0; k < c.outs.size(); ++k) {
+    const RandomMatrix w(type, c.in, c.outs[k], 11 + k);
+    const Matrix m = w.matrix();
+    weights.push_back(std::make_unique<DeviceArray>(m.data, m.bytes(), c.offset));
+    Floats y = products(m, host), before = random_floats(y.size(), 13 + k);
+    outs.push_back(std::make_unique<DeviceArray>(before));
+    const bool add = c.add && k == 0;
+    if (add)
+      for (size_t i = 0; i < y.size(); ++i) y[i] = before[i] + y[i];
+    want.push_back(y);
+    args.target[k] = {weights[k]->at(), outs[k]->as<float>(), c.outs[k], add};
+  }
+  Stream s = test_stream(c.multiprocessors);
+  small_matmul(s, args);
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", "a test");
+  for (size_t k = 0; k < c.outs.size(); ++k) expect_bits(outs[k]->floats(), want[k], what + fmt::format(" target {}", k));
+}
+
+TEST(SmallMatmul, OneRowHasTheBitsOfTheScalarArithmetic) {
+  for (Type type : formats) {
+    for (const MatmulCase& c : {MatmulCase{256, {16}, 1, false, false}, MatmulCase{768, {40, 24, 16}, 1, true, false},
+                                MatmulCase{2048, {80, 16, 16}, 1, true, false}, MatmulCase{4096, {37}, 1, false, true},
+                                MatmulCase{2304, {21}, 1, true, true}, MatmulCase{6400, {16}, 1, false, true},
+                                MatmulCase{2048, {16 * 23 + 5}, 1, true, false, 0, 2},
+                                MatmulCase{4608, {16 * 11 + 5}, 1, true, true, 0, 1},
+                                MatmulCase{1024, {48, 19}, 1, false, true, 6}}) {
+      check_matmul(type, c);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(SmallMatmul, MoreRowsHaveTheBitsOfTheScalarArithmetic) {
+  for (Type type : formats) {
+    for (int rows : {2, 5, 8, 9, 16}) {
+      check_matmul(type, {768, {40, 24, 16}, rows, false, false, 4});
+      if (HasFatalFailure()) return;
+    }
+    for (const MatmulCase& c : {MatmulCase{2048, {80, 16, 16}, 3, false, true}, MatmulCase{4096, {37}, 16, false, true},
+                                MatmulCase{6400, {16}, 11, false, true},
+                                MatmulCase{2048, {16 * 23 + 5}, 16, false, true, 0, 2},
+                                MatmulCase{4608, {16 * 9 + 5}, 4, false, false, 2, 1}}) {
+      check_matmul(type, c);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(SmallMatmul, LengthsOfPartBlocksOfTheThirtyTwoValueFormats) {
+  for (Type type : {Type::Q8_0, Type::Q5_0})
+    for (int64_t in : {32, 96, 288, 2080, 2912})
+      for (int rows : {1, 2, 10}) {
+        check_matmul(type, {in, {37}, rows, rows == 1, false, 2});
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST(SmallMatmul, ValuesThatAreNotFiniteAndScalesThatAreSubnormal) {
+  for (Type type : formats) {
+    const RandomMatrix w(type, 1024, 16, 3);
+    Floats x = random_floats(1024, 5);
+    x[300] = NAN;
+    for (size_t i = 512; i < 768; ++i) x[i] *= 0x1p-141f;
+    for (size_t i = 768; i < 800; ++i) x[i] = static_cast<float>(static_cast<int>(i) - 784) * 0.5f;
+    for (size_t i = 800; i < 1024; ++i) x[i] = 63.5f - static_cast<float>(i % 128);
+    x[1023] = 127;
+    for (bool finite : {false, true}) {
+      if (finite) x[300] = 1;
+      const HostActs host(x, 1, 1024, type_info(type).act);
+      const DeviceArray dx(x), dw(w.matrix().data, w.matrix().bytes()), out(nullptr, 64);
+      SmallMatmul args;
+      args.type = type, args.in = 1024, args.rows = 1, args.targets = 1, args.x = dx.as<float>();
+      args.target[0] = {dw.at(), out.as<float>(), 16, false};
+      Stream s = test_stream();
+      small_matmul(s, args);
+      expect_bits(out.floats(), products(w.matrix(), host), type_info(type).name);
+    }
+  }
+}
+
+struct ExpertCase {
+  Type inner, outer;
+  int64_t hidden, ff;
+  int experts, top_k, rows;
+  bool slots = false;
+};
+
+/// Everything on the host first, expert by expert; then the kernels.
+void check_experts(const ExpertCase& c) {
+  const std::string what = fmt::format("{} {} hidden {} ff {} experts {} top {} rows {}", type_info(c.inner).name,
+                                       type_info(c.outer).name, c.hidden, c.ff, c.experts, c.top_k, c.rows);
+  const RandomMatrix gate(c.inner, c.hidden, c.ff * c.experts, 21), up(c.inner, c.hidden, c.ff * c.experts, 22),
+      down(c.outer, c.ff, c.hidden * c.experts, 23);
+  const auto pairs = static_cast<size_t>(c.rows * c.top_k), ff = static_cast<size_t>(c.ff), hidden = static_cast<size_t>(c.hidden);
+  const Floats x = random_floats(static_cast<size_t>(c.rows) * hidden, 24), weights = random_floats(pairs, 25);
+  std::vector<int32_t> ids(pairs), slot_of(static_cast<size_t>(c.experts));
+  for (int e = 0; e < c.experts; ++e) slot_of[static_cast<size_t>(e)] = c.slots ? (e + 3) % c.experts : e;
+  for (int r = 0; r < c.rows; ++r) {
+    std::vector<int32_t> chosen;
+    for (int j = 0; static_cast<int>(chosen.size()) < c.top_k; ++j) {
+      const auto e = static_cast<int32_t>(random_u64(26, static_cast<uint64_t>(100 * r + j)) % static_cast<uint64_t>(c.experts));
+      if (std::find(chosen.begin(), chosen.end(), e) == chosen.end()) chosen.push_back(e);
+    }
+    std::sort(chosen.begin(), chosen.end());
+    std::copy(chosen.begin(), chosen.end(), ids.begin() + r * c.top_k);
+  }
+  // Groups.
+  std::vector<int32_t> expert, begin, list;
+  for (int32_t e = 0; e < c.experts; ++e) {
+    if (std::find(ids.begin(), ids.end(), e) == ids.end()) continue;
+    expert.push_back(e), begin.push_back(static_cast<int32_t>(list.size()));
+    for (size_t p = 0; p < pairs; ++p)
+      if (ids[p] == e) list.push_back(static_cast<int32_t>(p));
+  }
+  begin.push_back(static_cast<int32_t>(list.size()));
+  const std::vector<int32_t> active = {static_cast<int32_t>(expert.size())};
+  expert.resize(static_cast<size_t>(c.experts), -1), begin.resize(static_cast<size_t>(c.experts) + 1, -1);
+  // The scalar arithmetic.
+  const auto slice = [&](const RandomMatrix& m, int64_t out, int32_t slot) {
+    Matrix s = m.matrix();
+    s.out = out, s.data = static_cast<const uint8_t*>(s.data) + static_cast<uint64_t>(slot) * s.bytes();
+    return s;
+  };
+  Floats act(pairs * ff), parts(pairs * hidden), h = random_floats(hidden, 27);
+  const Floats h0 = h;
+  for (size_t p = 0; p < pairs; ++p) {
+    const int32_t slot = slot_of[static_cast<size_t>(ids[p])];
+    const auto row = p / static_cast<size_t>(c.top_k);
+    const HostActs in(Floats(x.begin() + static_cast<long>(row * hidden), x.begin() + static_cast<long>((row + 1) * hidden)), 1,
+                      c.hidden, type_info(c.inner).act);
+    const Floats g = products(slice(gate, c.ff, slot), in), u = products(slice(up, c.ff, slot), in);
+    Floats a(ff);
+    for (size_t i = 0; i < ff; ++i) a[i] = act[p * ff + i] = silu_f32(g[i]) * u[i];
+    const Floats part = products(slice(down, c.hidden, slot), HostActs(a, 1, c.ff, type_info(c.outer).act));
+    std::copy(part.begin(), part.end(), parts.begin() + static_cast<long>(p * hidden));
+  }
+  for (size_t i = 0; i < hidden; ++i) {
+    float sum = 0;
+    for (size_t j = 0; j < static_cast<size_t>(c.top_k); ++j) sum = std::fma(weights[j], parts[j * hidden + i], sum);
+    h[i] += sum;
+  }
+  // The kernels.
+  const DeviceArray dgate(gate.matrix().data, gate.matrix().bytes(), 2), dup(up.matrix().data, up.matrix().bytes()),
+      ddown(down.matrix().data, down.matrix().bytes(), 16), dx(x), dweights(weights), dids(ids), dslots(slot_of), dactive(active),
+      dexpert(expert), dbegin(begin), dlist(list), dact(nullptr, act.size() * 4), dparts(nullptr, parts.size() * 4), dh(h0);
+  ExpertBank bank;
+  bank.gate = {dgate.at(), c.inner, c.hidden, c.ff}, bank.up = {dup.at(), c.inner, c.hidden, c.ff};
+  bank.down = {ddown.at(), c.outer, c.ff, c.hidden};
+  bank.gate_stride = bank.up_stride = bank.gate.bytes(), bank.down_stride = bank.down.bytes();
+  bank.experts = c.experts, bank.slot_of = c.slots ? dslots.as<int32_t>() : nullptr;
+  const ExpertGroups groups = {dactive.as<int32_t>(), dexpert.as<int32_t>(), dbegin.as<int32_t>(), dlist.as<int32_t>(), nullptr};
+  const HostActs hin(x, c.rows, c.hidden, type_info(c.inner).act), hact(act, static_cast<int>(pairs), c.ff, type_info(c.outer).act);
+  const DeviceActs in(hin), inner(hact);
+  Stream s = test_stream();
+  small_gate_up(s, bank, groups, c.rows == 1 ? dx.as<float>() : nullptr, c.rows == 1 ? Acts{} : in.acts, c.rows, c.top_k,
+                dact.as<float>());
+  expect_bits(dact.floats(), act, what + " act");
+  if (c.rows == 1) {
+    small_down_sum(s, bank, dids.as<int32_t>(), dweights.as<float>(), c.top_k, dact.as<float>(), dh.as<float>());
+    expect_bits(dh.floats(), h, what + " h");
+  } else {
+    small_down(s, bank, groups, inner.acts, c.rows, c.top_k, dparts.as<float>());
+    expect_bits(dparts.floats(), parts, what + " parts");
+  }
+}
+
+TEST(SmallExperts, HaveTheBitsOfTheScalarArithmetic) {
+  for (Type inner : formats)
+    for (Type outer : formats)
+      for (int rows : {1, 2, 16}) {
+        check_experts({inner, outer, 512, 256, 6, 2, rows, rows == 2});
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST(SmallExperts, ShapesThatFillNoTileAndPartsOfK) {
+  for (Type type : {Type::Q4_K, Type::Q6_K})
+    for (const ExpertCase& c : {ExpertCase{type, type, 2048, 768, 10, 8, 1, true}, ExpertCase{type, type, 256, 4608, 3, 2, 1},
+                                ExpertCase{type, type, 256, 4608, 3, 2, 9}, ExpertCase{type, type, 4608, 256, 3, 2, 3}}) {
+      check_experts(c);
+      if (HasFatalFailure()) return;
+    }
+  for (int rows : {1, 7}) check_experts({Type::Q8_0, Type::Q5_0, 288, 544, 5, 3, rows});
+}
+
+}  // namespace
+}  // namespace weir::cuda
