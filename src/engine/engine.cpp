@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/rope_table.h"
+#include "engine/open_device.h"
 #include "engine/round.h"
 
 namespace weir {
@@ -15,8 +16,10 @@ namespace weir {
 namespace {
 
 constexpr int default_context = 4096;
-// Rows of a prefill round, largest first: the first whose scratch is under a tenth of the budget is taken.
-constexpr int chunk_choices[] = {512, 256, 128, 64, 32, 16, 8};
+// Rows of a prefill round, largest first: the first whose scratch is under a tenth of the budget is taken. A
+// GPU's begin at the first, the CPU's at 512.
+constexpr int chunk_choices[] = {2048, 1024, 512, 256, 128, 64, 32, 16, 8};
+constexpr int widest_cpu_chunk = 512;
 
 // Bytes that a byte of input text costs at most while it is tokenised: the text, its pieces and its tokens
 // (measured: 5.3).
@@ -28,6 +31,9 @@ int available_processors() {
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
+
+/// Of the host's memory that a GPU's driver and runtime take at most.
+constexpr uint64_t driver_bytes = uint64_t{512} << 20;
 
 /// What the process itself takes besides the plan's other items: code and libraries, the file's metadata and
 /// the tokenizer's tables, thread stacks. Measured: 6 to 8.5 MiB with 1,024 to 32,768 tokens, 16 MiB with
@@ -68,18 +74,53 @@ Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::M
     if (tokenizer_->is_end(t)) end_tokens_.push_back(t);
   if (options_.threads == 0) options_.threads = available_processors();
   if (options_.context == 0) options_.context = std::min(c.context, default_context);
-  device_ = make_cpu_device(options_.threads, options_.isa);
+  device_ = open_device(options_);
+  device_memory_ = device_->memory();
   store_ = ExpertStore(model_, family_->expert_tensors());
-  reader_ = ExpertReader::open(model_.files(), options_.reader);
+  if (!device_->routes_itself()) reader_ = ExpertReader::open(model_.files(), options_.reader);
   budget_ = choose_budget(options_.memory, read_memory_limits());
   choose_plan();
 }
 
 Engine::~Engine() = default;
 
+ScratchNeeds Engine::scratch_needs(int rows, int context) const {
+  ScratchNeeds needs = family_->scratch_needs(rows);
+  needs.longest = context;
+  return needs;
+}
+
+uint64_t Engine::working_bytes(int rows, int context) const {
+  uint64_t bytes = family_->activation_bytes(rows) + device_->scratch_bytes(scratch_needs(rows, context)) +
+                   Round::device_bytes(rows, config().vocab, static_cast<int>(end_tokens_.size()));
+  if (config().experts > 0 && !device_->routes_itself())
+    bytes += ExpertRunner::parts_bytes(store_, rows, config().top_k);
+  return bytes;
+}
+
+int Engine::rows_of(int chunk) const { return std::max(chunk, options_.lanes); }
+
+DevicePlanRequest Engine::device_plan_request(int chunk) const {
+  const ModelConfig& c = config();
+  DevicePlanRequest r;
+  r.device = device_->name();
+  r.vram = options_.vram;
+  r.memory = *device_memory_;
+  r.context = options_.context;
+  r.model_context = c.context;
+  r.lanes = options_.lanes;
+  r.weight_bytes = Weights::bytes(family_->resident());
+  r.expert_bytes = ResidentExperts::bytes(store_);
+  r.kv_bytes_per_position = KvCache::bytes_per_position(c);
+  r.table_bytes_per_position = static_cast<uint64_t>(c.n_rot) * sizeof(float);
+  r.overhead_bytes = device_->overhead_bytes();
+  r.scratch_bytes = [this, rows = rows_of(chunk)](int context) { return working_bytes(rows, context); };
+  return r;
+}
+
 PlanRequest Engine::plan_request(int chunk) const {
   const ModelConfig& c = config();
-  const int rows = std::max(chunk, options_.lanes);
+  const int rows = rows_of(chunk);
   PlanRequest r;
   r.budget_bytes = budget_.bytes;
   r.budget_source = budget_.source;
@@ -87,83 +128,119 @@ PlanRequest Engine::plan_request(int chunk) const {
   r.context = options_.context;
   r.model_context = c.context;
   r.lanes = options_.lanes;
-  r.weight_bytes = Weights::bytes(family_->resident());
-  r.kv_bytes_per_position = KvCache::bytes_per_position(c);
-  r.table_bytes_per_position = static_cast<uint64_t>(c.n_rot) * sizeof(float);
-  r.table_bytes = r.table_bytes_per_position * static_cast<uint64_t>(options_.context);
-  r.scratch_bytes = family_->activation_bytes(rows) + device_->scratch_bytes(family_->scratch_needs(rows)) +
-                    Round::bytes(rows, c.vocab);
-  if (c.experts > 0) r.scratch_bytes += ExpertRunner::parts_bytes(store_, rows, c.top_k);
+  r.scratch_bytes = Round::host_bytes(rows, c.vocab);
   r.overhead_bytes = process_overhead(model_, c.vocab, options_.threads) +
-                     text_factor * (std::max(options_.text_bytes, text_free) - text_free) +
-                     reader_->page_cache_bytes();
+                     text_factor * (std::max(options_.text_bytes, text_free) - text_free);
   if (options_.ledger.enabled) r.overhead_bytes += Ledger::bytes(options_.ledger);
   r.top_k = c.top_k;
   for (int i = 0; i < store_.layers(); ++i) {
     r.experts.push_back(store_.layer(i).experts);
-    r.slot_bytes.push_back(ExpertCache::slot_bytes(store_.layer(i), reader_->alignment()));
+    r.slot_bytes.push_back(reader_ ? ExpertCache::slot_bytes(store_.layer(i), reader_->alignment()) : 0);
   }
+  if (reader_) r.overhead_bytes += reader_->page_cache_bytes();
+  if (on_device()) {  // the model is there: staging and the driver are here
+    r.scratch_bytes += DeviceLoader::staging_bytes;
+    r.overhead_bytes += driver_bytes;
+    return r;
+  }
+  r.scratch_bytes += working_bytes(rows, options_.context);
+  r.weight_bytes = Weights::bytes(family_->resident());
+  r.kv_bytes_per_position = KvCache::bytes_per_position(c);
+  r.table_bytes_per_position = static_cast<uint64_t>(c.n_rot) * sizeof(float);
+  r.table_bytes = r.table_bytes_per_position * static_cast<uint64_t>(options_.context);
   return r;
 }
 
-void Engine::choose_plan() {
-  // A wide prefill round is worth a tenth of the budget, never an expert's slot at the floor: the smallest
-  // budget and the largest context are those of the narrowest round, so that running with exactly them works.
-  const bool automatic = options_.prefill_chunk == 0;
-  const auto with_chunk = [&](int chunk) {
-    return plan_request(std::min(chunk, std::max(1, options_.context)));
-  };
-  const PlanRequest narrowest = with_chunk(chunk_choices[std::size(chunk_choices) - 1]);
-  int chunk = options_.prefill_chunk;
-  if (automatic) {
-    chunk = chunk_choices[std::size(chunk_choices) - 1];
-    for (const int choice : chunk_choices) {
-      const PlanRequest r = with_chunk(choice);
-      if (r.scratch_bytes > budget_.bytes / 10 || !plan_fits(r)) continue;
-      chunk = choice;
-      break;
-    }
+/// A wide prefill round is worth a tenth of the budget, never an expert's slot at the floor.
+bool Engine::chunk_fits(int chunk) const {
+  if (on_device()) {
+    const DevicePlanRequest r = device_plan_request(chunk);
+    const uint64_t budget = device_budget(r);
+    return r.scratch_bytes(r.context) <= budget / 10 && device_bytes(r, r.context) <= budget;
   }
-  options_.prefill_chunk = std::min(chunk, std::max(1, options_.context));
-  plan_ = make_plan(plan_request(options_.prefill_chunk));
-  if (automatic)
-    plan_.minimum_budget = floor_bytes(narrowest), plan_.largest_context = largest_context(narrowest);
+  if (chunk > widest_cpu_chunk) return false;
+  const PlanRequest r = plan_request(chunk);
+  return r.scratch_bytes <= budget_.bytes / 10 && plan_fits(r);
+}
+
+void Engine::choose_plan() {
+  const int most_experts = store_.most_experts();
+  if (on_device() && options_.expert_slots && *options_.expert_slots < most_experts)
+    throw input_error(
+        "--expert-slots {}: streaming to a GPU is not available: all {} experts of a layer must fit; leave "
+        "it "
+        "out, or use --device cpu",
+        *options_.expert_slots, most_experts);
+  // The smallest budget and the largest context are those of the narrowest round, so that running with
+  // exactly them works.
+  const bool automatic = options_.prefill_chunk == 0;
+  const auto within_context = [&](int chunk) { return std::min(chunk, std::max(1, options_.context)); };
+  const int narrowest = within_context(chunk_choices[std::size(chunk_choices) - 1]);
+  int chunk = within_context(options_.prefill_chunk);
+  if (automatic) {
+    const auto* choice = std::find_if(std::begin(chunk_choices), std::end(chunk_choices),
+                                      [&](int c) { return chunk_fits(within_context(c)); });
+    chunk = choice == std::end(chunk_choices) ? narrowest : within_context(*choice);
+  }
+  options_.prefill_chunk = chunk;
+  plan_ = make_plan(plan_request(chunk));
+  if (automatic) {
+    plan_.minimum_budget = floor_bytes(plan_request(narrowest));
+    plan_.largest_context = largest_context(plan_request(narrowest));
+  }
+  auto& warnings = plan_.warnings;
   if (config().experts == 0 && options_.expert_slots)
-    plan_.warnings.push_back("the model has no routed experts: --expert-slots has no effect");
-  plan_.warnings.insert(plan_.warnings.begin(), budget_.warnings.begin(), budget_.warnings.end());
+    warnings.push_back("the model has no routed experts: --expert-slots has no effect");
+  warnings.insert(warnings.begin(), budget_.warnings.begin(), budget_.warnings.end());
+  if (!on_device()) return;
+  plan_.device =
+      make_device_plan(device_plan_request(chunk), device_plan_request(automatic ? narrowest : chunk));
+  warnings.insert(warnings.end(), plan_.device->warnings.begin(), plan_.device->warnings.end());
 }
 
 void Engine::load() {
   const ModelConfig& c = config();
-  const int rows = std::max(options_.prefill_chunk, options_.lanes);
+  const int rows = rows_of(options_.prefill_chunk);
   if (options_.ledger.enabled) ledger_ = std::make_unique<Ledger>(options_.ledger);
-  weights_.load(*device_, model_, family_->resident());
-  device_->reserve(family_->scratch_needs(rows));
+  std::unique_ptr<DeviceLoader> loader;
+  if (!device_->host_visible())
+    loader = std::make_unique<DeviceLoader>(*device_, model_.files(), std::min(options_.threads, 8));
+  weights_.load(*device_, model_, family_->resident(), loader.get());
+  device_->reserve(scratch_needs(rows, options_.context));
   family_->bind(*device_, weights_, rows);
   kv_ = std::make_unique<KvCache>(*device_, c, options_.lanes, options_.context);
-
   load_rope_table();
+  if (c.experts > 0) load_experts(loader.get(), rows);
+  lanes_.resize(static_cast<size_t>(options_.lanes));
+  round_ = std::make_unique<Round>(*this);
+  device_->synchronize();  // the first round begins on an idle device, and the staging buffer goes
+  device_->set_ledger(ledger_.get());
+  if (reader_) reader_->set_ledger(ledger_.get());
+}
 
-  if (c.experts > 0) {
+void Engine::load_experts(DeviceLoader* loader, int rows) {
+  const int top_k = config().top_k;
+  if (device_->routes_itself()) {
+    resident_experts_.load(*device_, store_, *loader);
+    runner_ = std::make_unique<ExpertRunner>(*device_, store_, resident_experts_, rows, top_k);
+  } else {
     std::vector<int> slots;
     for (const int experts : plan_.request.experts) slots.push_back(std::min(experts, plan_.slots));
     cache_ = std::make_unique<ExpertCache>(*device_, store_, *reader_, slots, options_.policy);
-    runner_ = std::make_unique<ExpertRunner>(*device_, store_, *cache_, rows, c.top_k);
+    runner_ = std::make_unique<ExpertRunner>(*device_, store_, *cache_, rows, top_k);
     runner_->set_landing_order_seed(options_.landing_order_seed);
-    if (!options_.route_trace.empty()) {
-      RouteTraceHeader header{model_.fingerprint(), store_.layers(), c.top_k, {}, {}};
-      for (int i = 0; i < store_.layers(); ++i) {
-        header.experts.push_back(store_.layer(i).experts);
-        header.expert_bytes.push_back(store_.layer(i).expert_bytes());
-      }
-      trace_ = std::make_unique<RouteTraceWriter>(options_.route_trace, header);
-      runner_->set_trace(trace_.get());
-    }
   }
-  lanes_.resize(static_cast<size_t>(options_.lanes));
-  round_ = std::make_unique<Round>(*this);
-  device_->set_ledger(ledger_.get());
-  reader_->set_ledger(ledger_.get());
+  if (!options_.route_trace.empty()) open_trace();
+}
+
+void Engine::open_trace() {
+  RouteTraceHeader header{model_.fingerprint(), store_.layers(), config().top_k, {}, {}};
+  for (int i = 0; i < store_.layers(); ++i) {
+    header.experts.push_back(store_.layer(i).experts);
+    header.expert_bytes.push_back(store_.layer(i).expert_bytes());
+  }
+  trace_ = std::make_unique<RouteTraceWriter>(options_.route_trace, header);
+  runner_->set_trace(trace_.get());
 }
 
 void Engine::load_rope_table() {
@@ -187,7 +264,8 @@ void Engine::load_rope_table() {
 
 std::string Engine::description() const {
   std::string text = device_->description();
-  if (config().experts > 0) text += fmt::format("; experts: {}", reader_->description());
+  if (config().experts > 0)
+    text += fmt::format("; experts: {}", reader_ ? reader_->description() : "resident");
   return text;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "engine/sampler.h"
 #include "experts/cache.h"
 #include "experts/plan.h"
+#include "experts/resident.h"
 #include "experts/runner.h"
 #include "ledger/ledger.h"
 #include "model/family.h"
@@ -26,19 +28,24 @@ namespace weir {
 
 struct EngineOptions {
   std::string model;
-  int threads = 0;  ///< 0: the processors this process may use
+  std::string device = "cpu";            ///< or "cuda:N"
+  std::optional<Arithmetic> arithmetic;  ///< none: fast on a GPU, portable (the only one) on the CPU
+  std::optional<uint64_t> vram;          ///< --vram; none: what is free on the device, less a reserve
+  bool graphs = true;                    ///< false: the device records no rounds; the same bits
+  int threads = 0;                       ///< 0: the processors this process may use
   Isa isa = Isa::automatic;
   std::optional<uint64_t> memory;   ///< --memory; none: what the machine leaves (choose_budget)
   std::optional<int> expert_slots;  ///< per layer
   ExpertPolicy policy = ExpertPolicy::lfu;
   int context = 0;  ///< 0: the smaller of the model's and 4096
   int lanes = 1;
-  int prefill_chunk = 0;  ///< rows; 0: 512, less where the budget is tight
+  int prefill_chunk = 0;  ///< rows; 0: 512 (on a GPU 2,048), less where the budget is tight
   ReaderOptions reader;
   LedgerOptions ledger;
   uint64_t text_bytes = 0;          ///< size of the text to be tokenised: counted in the plan
   std::string route_trace;          ///< file, or empty
   uint64_t landing_order_seed = 0;  ///< tests: see ExpertRunner
+  std::function<std::unique_ptr<Device>()> make_device;  ///< tests: a device of their own
   OperationProbe* probe = nullptr;  ///< sees the residual stream between operations; must outlive the engine
 };
 
@@ -56,6 +63,7 @@ class Engine {
   const ResidencyPlan& plan() const { return plan_; }
   const EngineOptions& options() const { return options_; }  ///< with defaults filled in
   int context() const { return options_.context; }
+  Arithmetic arithmetic() const { return *options_.arithmetic; }
   /// "cpu: 2 threads, avx2; experts: io_uring, unbuffered".
   std::string description() const;
   Ledger* ledger() { return ledger_paused_ ? nullptr : ledger_.get(); }  ///< null: off
@@ -87,8 +95,18 @@ class Engine {
 
  private:
   friend class Round;
+  /// Whether the model lives in memory of the device's own, which has a plan of its own.
+  bool on_device() const { return device_memory_.has_value(); }
   PlanRequest plan_request(int chunk) const;
+  DevicePlanRequest device_plan_request(int chunk) const;
+  int rows_of(int chunk) const;
+  /// Activations, scratch, batch and logits, in the device's memory.
+  uint64_t working_bytes(int rows, int context) const;
+  ScratchNeeds scratch_needs(int rows, int context) const;
+  bool chunk_fits(int chunk) const;
   void choose_plan();
+  void load_experts(DeviceLoader* loader, int rows);
+  void open_trace();
   void load_rope_table();
 
   EngineOptions options_;
@@ -100,6 +118,7 @@ class Engine {
   std::unique_ptr<Tokenizer> tokenizer_;
   ExpertStore store_;
   std::unique_ptr<ExpertReader> reader_;
+  std::optional<DeviceMemory> device_memory_;
   Budget budget_;
   ResidencyPlan plan_;
 
@@ -107,7 +126,8 @@ class Engine {
   std::unique_ptr<KvCache> kv_;
   Buffer rope_;
   RopeTable rope_table_;
-  std::unique_ptr<ExpertCache> cache_;
+  std::unique_ptr<ExpertCache> cache_;  ///< on the CPU
+  ResidentExperts resident_experts_;    ///< on a device that routes itself
   std::unique_ptr<ExpertRunner> runner_;
   std::unique_ptr<RouteTraceWriter> trace_;
   std::unique_ptr<class Round> round_;

@@ -14,13 +14,15 @@ namespace {
 
 constexpr auto head_rows = Family::head_rows;
 
-/// Rows::longest and kv_positions of a batch: rows of one lane lie together.
-void measure(Rows& rows, std::span<const int32_t> position, std::span<const int32_t> lane) {
-  for (size_t i = 0; i < position.size(); ++i) {
-    rows.longest = std::max(rows.longest, position[i] + 1);
-    if (i + 1 == position.size() || lane[i + 1] != lane[i])
-      rows.kv_positions += static_cast<uint64_t>(position[i]) + 1;
-  }
+/// Recorded rounds bound their positions by a power of two from here on, so that few recordings are needed.
+constexpr int shortest_recorded = 256;
+
+/// Positions whose keys and values a batch reads: rows of one lane lie together.
+uint64_t kv_positions(std::span<const int32_t> position, std::span<const int32_t> lane) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < position.size(); ++i)
+    if (i + 1 == position.size() || lane[i + 1] != lane[i]) sum += static_cast<uint64_t>(position[i]) + 1;
+  return sum;
 }
 
 }  // namespace
@@ -35,12 +37,11 @@ bool Round::step() {
   }
   if (ledger) ledger->begin_round(phase_);
   if (e_.trace_) e_.trace_->begin_round(phase_);
-  upload();
-  forward();  // the layers; experts are awaited inside
+  evaluate();  // the layers, and the head of the first outputs; experts are awaited inside
   enter_role(ledger, Role::schedule);
   drop_cancelled();
   fail_lanes();  // rows whose experts could not be read take their lanes with them
-  decide();      // head, sample, deliver: in slices of rows
+  decide();      // sample, deliver; the head of further outputs, in slices
   enter_role(ledger, Role::schedule);
   close_finished();
   close_account();
@@ -62,21 +63,27 @@ Round::Round(Engine& engine) : e_(engine), sampler_(engine.config().vocab) {
   const auto rows = static_cast<size_t>(std::max(e_.options_.prefill_chunk, e_.options_.lanes));
   const auto vocab = static_cast<size_t>(e_.config().vocab);
   Device& d = *e_.device_;
-  device_token_ = d.allocate(rows * sizeof(int32_t), "batch tokens");
-  device_position_ = d.allocate(rows * sizeof(int32_t), "batch positions");
-  device_lane_ = d.allocate(rows * sizeof(int32_t), "batch lanes");
-  device_index_ = d.allocate(head_rows * sizeof(int32_t), "output rows");
+  batch_ = d.allocate_host(4 * rows * sizeof(int32_t), "batch");
+  device_batch_ = d.allocate(4 * rows * sizeof(int32_t), "batch");
+  host_logits_ = d.allocate_host(head_rows * vocab * sizeof(float), "logits");
   logits_ = d.allocate(head_rows * vocab * sizeof(float), "logits");
-  host_logits_.resize(head_rows * vocab);
-  index_.resize(head_rows);
+  host_choices_ = d.allocate_host(head_rows * sizeof(Choice), "choices");
+  choices_ = d.allocate(head_rows * sizeof(Choice), "choices");
+  end_tokens_ = d.allocate(engine.end_tokens_.size() * sizeof(Token), "end tokens");
+  d.upload(end_tokens_.data(), engine.end_tokens_.data(), end_tokens_.bytes());
   for (auto* v : {&token_, &position_, &lane_}) v->reserve(rows);
   outputs_.reserve(rows);
 }
 
-uint64_t Round::bytes(int max_rows, int vocab) {
-  const auto rows = static_cast<uint64_t>(max_rows);
-  return rows * (6 * sizeof(int32_t) + sizeof(Output)) +
-         2 * static_cast<uint64_t>(head_rows) * static_cast<uint64_t>(vocab) * sizeof(float) +
+uint64_t Round::device_bytes(int max_rows, int vocab, int end_tokens) {
+  return 4 * static_cast<uint64_t>(max_rows) * sizeof(int32_t) +
+         head_rows * (static_cast<uint64_t>(vocab) * sizeof(float) + sizeof(Choice)) +
+         static_cast<uint64_t>(end_tokens) * sizeof(Token);
+}
+
+uint64_t Round::host_bytes(int max_rows, int vocab) {
+  return static_cast<uint64_t>(max_rows) * (7 * sizeof(int32_t) + sizeof(Output)) +
+         head_rows * (static_cast<uint64_t>(vocab) * sizeof(float) + sizeof(Choice)) +
          static_cast<uint64_t>(vocab) * 12;  // the sampler's candidates and weights
 }
 
@@ -122,8 +129,12 @@ void Round::add_rows(Lane& lane, int index, int count) {
     const bool newest = position + 1 == static_cast<int>(lane.tokens.size());
     const bool wanted = r.on_logits && position >= r.logits_from;
     const bool samples = newest && r.max_tokens != 0;
-    if (wanted || samples)
-      outputs_.push_back({static_cast<int>(token_.size()), index, position, samples, wanted});
+    if (wanted || samples) {
+      Output output{static_cast<int>(token_.size()), index, position, samples, wanted};
+      output.logits = needs_logits(lane, output);
+      output.ban = r.ignore_eos;
+      outputs_.push_back(output);
+    }
     token_.push_back(lane.tokens[static_cast<size_t>(position)]);
     position_.push_back(position);
     lane_.push_back(index);
@@ -132,23 +143,74 @@ void Round::add_rows(Lane& lane, int index, int count) {
   ++lanes_in_round_;
 }
 
-void Round::upload() {
-  const size_t bytes = token_.size() * sizeof(int32_t);
-  e_.device_->upload(device_token_.data(), token_.data(), bytes);
-  e_.device_->upload(device_position_.data(), position_.data(), bytes);
-  e_.device_->upload(device_lane_.data(), lane_.data(), bytes);
+/// A host that can read the device's memory chooses itself. A GPU's choice is that of Sampler::argmax.
+bool Round::needs_logits(const Lane& lane, const Output& output) const {
+  const Request& r = lane.request;
+  if (e_.device_->host_visible() || output.show || r.hash_logits) return true;
+  const bool forced = lane.result.tokens.size() < r.forced.size();
+  return !forced && !Sampler::is_argmax(r.sampler);
 }
 
-void Round::forward() {
+/// One stretch of work for the device, and a wait: nothing on the host happens in between. Decode rounds are
+/// recorded, or replayed where an equal one was before.
+void Round::evaluate() {
+  Device& d = *e_.device_;
+  auto* at = batch_.as<int32_t>();
+  for (const auto* list : {&token_, &position_, &lane_}) at = std::copy(list->begin(), list->end(), at);
+  for (const Output& output : outputs_) *at++ = output.row;
+  const auto rows = static_cast<int>(token_.size());
+  const auto* batch = device_batch_.as<int32_t>();
+  const auto key = record_key();
+  rows_ = {rows, batch, batch + rows, batch + 2 * rows};
+  device_index_ = batch + 3 * rows;
+  rows_.longest = key ? key->longest : *std::max_element(position_.begin(), position_.end()) + 1;
+  rows_.kv_positions = kv_positions(position_, lane_);
+  if (key && d.replay(*key, rows_.kv_positions)) {
+    if (e_.runner_) e_.runner_->count_replayed(rows, e_.config().top_k);
+  } else {
+    if (key) d.begin_record(*key);
+    upload();
+    forward(key ? nullptr : shared_cancel());  // a recording is whole or not at all
+    if (!outputs_.empty()) head(0);
+    if (key) d.end_record();
+  }
+  d.synchronize();  // hazard: the next round refills batch_; and the results are read from here on
+}
+
+/// Nothing where the round is not one that comes again: only decode does, and not under the eyes of a probe
+/// or a trace. Rows that come to the host in different ways (a sampled lane beside a greedy one) are rare.
+std::optional<RecordKey> Round::record_key() const {
+  const bool again =
+      phase_ == Phase::decode && !e_.device_->host_visible() && !e_.options_.probe && !e_.trace_;
+  if (!again || outputs_.empty() || outputs_.size() > head_rows) return std::nullopt;
+  const Output& first = outputs_.front();
+  if (!std::all_of(outputs_.begin(), outputs_.end(), [&](const Output& o) { return o.same_way(first); }))
+    return std::nullopt;
+  RecordKey key;
+  key.rows = static_cast<int>(token_.size());
+  key.outputs = static_cast<int>(outputs_.size());
+  const int longest = *std::max_element(position_.begin(), position_.end()) + 1;
+  key.longest = shortest_recorded;
+  while (key.longest < longest) key.longest *= 2;
+  key.longest = std::min(key.longest, e_.context());
+  key.flavour = (first.logits ? 1u : 0u) | (first.ban ? 2u : 0u);
+  return key;
+}
+
+void Round::upload() {
+  if (!e_.device_->host_visible()) e_.device_->begin_role(Role::upload);
+  e_.device_->upload(device_batch_.data(), batch_.data(),
+                     (3 * token_.size() + outputs_.size()) * sizeof(int32_t));
+}
+
+void Round::forward(const std::atomic<bool>* cancel) {
   ForwardArgs args;
-  args.rows = {static_cast<int>(token_.size()), device_token_.as<int32_t>(), device_position_.as<int32_t>(),
-               device_lane_.as<int32_t>()};
-  measure(args.rows, position_, lane_);
+  args.rows = rows_;
   args.kv = e_.kv_->layers();
   args.rope = e_.rope_table_;
   args.experts = e_.runner_.get();
   args.faults = &faults_;
-  args.cancel = shared_cancel();
+  args.cancel = cancel;
   args.probe = e_.options_.probe;
   if (args.probe) {
     std::vector<int32_t> requests;
@@ -156,6 +218,32 @@ void Round::forward() {
     args.probe->begin_batch(requests, position_);
   }
   e_.family_->forward(args);
+}
+
+/// The head for the outputs from `first` on, as many as it takes, and what brings the results to the host.
+void Round::head(size_t first) {
+  Device& d = *e_.device_;
+  const auto outputs = slice(first);
+  const auto vocab = static_cast<size_t>(e_.config().vocab);
+  e_.family_->head(device_index_ + first, static_cast<int>(outputs.size()), logits_.as<float>());
+  bool chosen = false;
+  for (size_t begin = 0, end; begin < outputs.size(); begin = end) {
+    for (end = begin + 1; end < outputs.size() && outputs[end].same_way(outputs[begin]);) ++end;
+    const float* logits = logits_.as<float>() + begin * vocab;
+    if (outputs[begin].logits) {
+      d.download(host_logits_.as<float>() + begin * vocab, logits, (end - begin) * vocab * sizeof(float));
+      continue;
+    }
+    const size_t banned = outputs[begin].ban ? e_.end_tokens_.size() : 0;
+    d.choose({logits, static_cast<int>(end - begin), e_.config().vocab, end_tokens_.as<int32_t>(),
+              static_cast<int>(banned), choices_.as<Choice>() + begin});
+    chosen = true;
+  }
+  if (chosen) d.download(host_choices_.data(), choices_.data(), outputs.size() * sizeof(Choice));
+}
+
+std::span<const Round::Output> Round::slice(size_t first) const {
+  return std::span(outputs_).subspan(first, std::min<size_t>(head_rows, outputs_.size() - first));
 }
 
 const std::atomic<bool>* Round::shared_cancel() const {
@@ -187,8 +275,13 @@ void Round::fail_lanes() {
 }
 
 void Round::decide() {
-  for (size_t i = 0; i < outputs_.size(); i += head_rows)
-    decide_slice(std::span(outputs_).subspan(i, std::min<size_t>(head_rows, outputs_.size() - i)));
+  for (size_t first = 0; first < outputs_.size(); first += head_rows) {
+    if (first > 0) {
+      head(first);
+      e_.device_->synchronize();
+    }
+    decide_slice(slice(first));
+  }
   for (auto& lane : e_.lanes_)
     if (lane.open && phase_ == Phase::prefill && lane.request.on_prefill && lane.evaluated <= lane.prompt_n)
       lane.request.on_prefill(lane.evaluated, lane.prompt_n);
@@ -196,18 +289,24 @@ void Round::decide() {
 
 void Round::decide_slice(std::span<const Output> outputs) {
   const auto vocab = static_cast<size_t>(e_.config().vocab);
-  const auto count = outputs.size();
-  for (size_t i = 0; i < count; ++i) index_[i] = outputs[i].row;
-  e_.device_->upload(device_index_.data(), index_.data(), count * sizeof(int32_t));
-  e_.family_->head(device_index_.as<int32_t>(), static_cast<int>(count), logits_.as<float>());
-  e_.device_->download(host_logits_.data(), logits_.data(), count * vocab * sizeof(float));
-  e_.device_->synchronize();
-  for (size_t i = 0; i < count; ++i) {
-    Lane& lane = e_.lanes_[static_cast<size_t>(outputs[i].lane)];
-    const auto logits = std::span(host_logits_).subspan(i * vocab, vocab);
-    if (lane.open && outputs[i].show) show(lane, outputs[i], logits);
-    if (lane.open && outputs[i].sample) sample(lane, outputs[i], logits);
-  }
+  const std::span<float> logits(host_logits_.as<float>(), head_rows * vocab);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    decide_one(outputs[i], logits.subspan(i * vocab, vocab), host_choices_.as<Choice>()[i]);
+}
+
+/// `logits` where the output has them, else `choice`.
+void Round::decide_one(const Output& output, std::span<float> logits, const Choice& choice) {
+  Lane& lane = e_.lanes_[static_cast<size_t>(output.lane)];
+  if (lane.open && output.show) show(lane, output, logits);
+  if (!lane.open || !output.sample) return;
+  enter_role(e_.ledger(), Role::sample);
+  const Request& r = lane.request;
+  const int64_t bad = output.logits ? Sampler::first_not_finite(logits) : choice.first_not_finite;
+  if (bad >= 0) return fail_not_finite(lane, output.position, bad);
+  if (r.hash_logits) lane.logits_hash.add_words(logits.data(), logits.size_bytes());
+  const size_t made = lane.result.tokens.size();
+  if (made < r.forced.size()) return deliver(lane, r.forced[made]);
+  deliver(lane, output.logits ? sample(lane, output, logits) : choice.token);
 }
 
 void Round::show(const Lane& lane, const Output& output, std::span<const float> logits) {
@@ -215,20 +314,12 @@ void Round::show(const Lane& lane, const Output& output, std::span<const float> 
   lane.request.on_logits(output.position, logits);
 }
 
-void Round::sample(Lane& lane, const Output& output, std::span<float> logits) {
-  enter_role(e_.ledger(), Role::sample);
+Token Round::sample(const Lane& lane, const Output& output, std::span<float> logits) {
   const Request& r = lane.request;
-  if (const int64_t bad = Sampler::first_not_finite(logits); bad >= 0)
-    return fail_not_finite(lane, output.position, bad);
-  if (r.hash_logits) lane.logits_hash.add_words(logits.data(), logits.size_bytes());
   if (r.ignore_eos)
     for (const Token end : e_.end_tokens_)
       logits[static_cast<size_t>(end)] = -std::numeric_limits<float>::infinity();
-  const size_t made = lane.result.tokens.size();
-  const Token token = made < r.forced.size()
-                          ? r.forced[made]
-                          : sampler_.choose(logits, lane.tokens, r.sampler, output.position + 1);
-  deliver(lane, token);
+  return sampler_.choose(logits, lane.tokens, r.sampler, output.position + 1);
 }
 
 void Round::deliver(Lane& lane, Token token) {
@@ -270,7 +361,7 @@ void Round::finish(Lane& lane, Finish why) {
 }
 
 void Round::fail_not_finite(Lane& lane, int position, int64_t token) {
-  const std::string tensor = e_.weights_.first_not_finite();
+  const std::string tensor = e_.weights_.first_not_finite(*e_.device_);
   lane.result.error_kind = Error::Kind::input;
   fail(lane, fmt::format(
                  "{}: the logits of position {} are not finite (first at token {}): {}; the file is damaged",

@@ -1,7 +1,9 @@
 // A round: the rows of all lanes that share one forward pass. step() names every phase; open this file first.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,8 +16,9 @@ namespace weir {
 class Round {
  public:
   explicit Round(Engine& engine);
-  /// Bytes of the buffers below: for the plan.
-  static uint64_t bytes(int max_rows, int vocab);
+  /// Bytes of the buffers below, in the device's memory and in the host's: for the plan.
+  static uint64_t device_bytes(int max_rows, int vocab, int end_tokens);
+  static uint64_t host_bytes(int max_rows, int vocab);
   /// One round. False where no lane is open and none is waiting.
   bool step();
 
@@ -25,21 +28,30 @@ class Round {
     int row = 0, lane = 0, position = 0;
     bool sample = false;  ///< the lane's newest row: its logits decide the next token
     bool show = false;    ///< the request asked to see them
+    bool logits = false;  ///< they come to the host; else the device's choice alone does
+    bool ban = false;     ///< end tokens are not to be chosen
+    bool same_way(const Output& other) const { return logits == other.logits && ban == other.ban; }
   };
 
   void admit();
   bool compose();
   void add_rows(Lane& lane, int index, int count);
+  bool needs_logits(const Lane& lane, const Output& output) const;
+  void evaluate();
+  std::optional<RecordKey> record_key() const;
   void upload();
-  void forward();
+  void forward(const std::atomic<bool>* cancel);
+  void head(size_t first);
+  std::span<const Output> slice(size_t first) const;
   /// The flag that all lanes of this round share, or null: only then may a pass end early.
   const std::atomic<bool>* shared_cancel() const;
   void drop_cancelled();
   void fail_lanes();
   void decide();
   void decide_slice(std::span<const Output> outputs);
+  void decide_one(const Output& output, std::span<float> logits, const Choice& choice);
   void show(const Lane& lane, const Output& output, std::span<const float> logits);
-  void sample(Lane& lane, const Output& output, std::span<float> logits);
+  Token sample(const Lane& lane, const Output& output, std::span<float> logits);
   void deliver(Lane& lane, Token token);
   void close_finished();
   void close_account();
@@ -54,9 +66,14 @@ class Round {
   std::vector<int32_t> token_, position_, lane_;
   std::vector<Output> outputs_;
   std::vector<RowFault> faults_;
-  std::vector<float> host_logits_;  // [head_rows, vocab]
-  std::vector<int32_t> index_;
-  Buffer device_token_, device_position_, device_lane_, device_index_, logits_;
+  Rows rows_;  // of the batch, in device memory
+  const int32_t* device_index_ = nullptr;
+  // In the host's memory and in the device's: [rows] tokens, positions, lanes, then [outputs] their rows,
+  // each as long as the round has them; [head_rows, vocab]; [head_rows].
+  Buffer batch_, device_batch_;
+  Buffer host_logits_, logits_;
+  Buffer host_choices_, choices_;
+  Buffer end_tokens_;  // in device memory
   Sampler sampler_;
 };
 

@@ -22,12 +22,20 @@ int64_t Sampler::first_not_finite(std::span<const float> logits) {
   return -1;
 }
 
+namespace {
+
+bool penalises(const SamplerOptions& o) { return o.repeat_penalty != 1.0f && o.repeat_last > 0; }
+bool is_greedy(const SamplerOptions& o) { return o.greedy || o.temperature <= 0; }
+
+}  // namespace
+
+bool Sampler::is_argmax(const SamplerOptions& o) { return is_greedy(o) && !penalises(o); }
+
 Token Sampler::choose(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& o,
                       int position) {
   WEIR_CHECK(!logits.empty());
-  const bool penalise = o.repeat_penalty != 1.0f && o.repeat_last > 0;
-  const bool greedy = o.greedy || o.temperature <= 0;
-  if (greedy && !penalise) return argmax(logits);
+  if (is_argmax(o)) return argmax(logits);
+  const bool greedy = is_greedy(o);
   collect(logits, recent, o, greedy ? 1 : o.top_k);
   if (greedy) return candidates_.front().id;
   if (o.top_p < 1) keep_top_p(o.top_p);
@@ -38,7 +46,7 @@ Token Sampler::choose(std::span<const float> logits, std::span<const Token> rece
 void Sampler::collect(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& o,
                       int k) {
   penalised_.clear();
-  if (o.repeat_penalty != 1.0f && o.repeat_last > 0) {
+  if (penalises(o)) {
     const size_t last = std::min(recent.size(), static_cast<size_t>(o.repeat_last));
     penalised_.assign(recent.end() - static_cast<std::ptrdiff_t>(last), recent.end());
     std::sort(penalised_.begin(), penalised_.end());

@@ -19,6 +19,8 @@ class Sampler {
   Token choose(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& options,
                int position);
 
+  /// Whether choose() is argmax() with these options, whatever the tokens before are.
+  static bool is_argmax(const SamplerOptions& options);
   /// The largest logit, ties to the lower id.
   static Token argmax(std::span<const float> logits);
   /// Index of the first logit that is NaN or +inf, or -1.

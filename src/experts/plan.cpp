@@ -112,6 +112,14 @@ struct Item {
   uint64_t bytes;
 };
 
+std::vector<Item> items(const DevicePlan& plan) {
+  return {
+      {"weights", "resident weights", plan.weight_bytes}, {"kv", "KV cache", plan.kv_bytes},
+      {"experts", "experts", plan.expert_bytes},          {"tables", "tables", plan.table_bytes},
+      {"scratch", "scratch", plan.scratch_bytes},         {"overhead", "device's own", plan.overhead_bytes},
+      {"headroom", "headroom", plan.headroom_bytes}};
+}
+
 std::vector<Item> items(const ResidencyPlan& plan) {
   const PlanRequest& r = plan.request;
   return {{"weights", "resident weights", r.weight_bytes},
@@ -182,26 +190,70 @@ static uint64_t all_expert_bytes(const PlanRequest& r) {
   return bytes;
 }
 
+static std::string item_line(const Item& item, uint64_t budget, const std::string& note) {
+  return fmt::format(
+      "  {:<18}{:>10}{:>7.1f} %{}{}\n", item.label, human_bytes(item.bytes),
+      100.0 * static_cast<double>(item.bytes) / static_cast<double>(std::max<uint64_t>(budget, 1)),
+      note.empty() ? "" : "  ", note);
+}
+
+static std::string context_note(const PlanRequest& r) {
+  return fmt::format("context {}, {} lane{}", r.context, r.lanes, r.lanes == 1 ? "" : "s");
+}
+
+/// The model is in the device's memory: that table first, then the host's share without the lines that are
+/// empty.
+static std::string describe_device_plan(const ResidencyPlan& plan) {
+  const DevicePlan& d = *plan.device;
+  std::string out = fmt::format("{} budget {} ({}) of {}\n", d.device, human_bytes(d.budget_bytes),
+                                d.budget_source, human_bytes(d.device_bytes));
+  for (const Item& item : items(d))
+    out +=
+        item_line(item, d.budget_bytes, std::string_view(item.key) == "kv" ? context_note(plan.request) : "");
+  out += fmt::format("  smallest --vram for this context {}, largest context in this budget {}\n",
+                     human_bytes(d.minimum_budget), d.largest_context);
+  out += fmt::format("host budget {} ({})\n", human_bytes(plan.request.budget_bytes),
+                     plan.request.budget_source);
+  for (const Item& item : items(plan))
+    if (item.bytes > 0) out += item_line(item, plan.request.budget_bytes, "");
+  return out;
+}
+
 std::string describe_plan(const ResidencyPlan& plan) {
   const PlanRequest& r = plan.request;
+  if (plan.device) {
+    std::string out = describe_device_plan(plan);
+    for (const std::string& warning : plan.warnings) out += fmt::format("  warning: {}\n", warning);
+    return out;
+  }
   std::string out = fmt::format("budget {} ({})\n", human_bytes(r.budget_bytes), r.budget_source);
-  const double budget = static_cast<double>(std::max<uint64_t>(r.budget_bytes, 1));
   const auto layers = std::count_if(r.experts.begin(), r.experts.end(), [](int e) { return e > 0; });
   for (const Item& item : items(plan)) {
     std::string note;
-    if (std::string_view(item.key) == "kv")
-      note = fmt::format("context {}, {} lane{}", r.context, r.lanes, r.lanes == 1 ? "" : "s");
+    if (std::string_view(item.key) == "kv") note = context_note(r);
     if (std::string_view(item.key) == "expert_slots" && layers > 0)
       note = fmt::format("{} of {} experts on each of {} layers, {} in all{}", plan.slots,
                          *std::max_element(r.experts.begin(), r.experts.end()), layers,
                          human_bytes(all_expert_bytes(r)), plan.all_resident ? ": resident" : "");
-    out += fmt::format("  {:<18}{:>10}{:>7.1f} %{}{}\n", item.label, human_bytes(item.bytes),
-                       100.0 * static_cast<double>(item.bytes) / budget, note.empty() ? "" : "  ", note);
+    out += item_line(item, r.budget_bytes, note);
   }
   out += fmt::format("  smallest budget for this context {}, largest context in this budget {}\n",
                      human_bytes(plan.minimum_budget), plan.largest_context);
   for (const std::string& warning : plan.warnings) out += fmt::format("  warning: {}\n", warning);
   return out;
+}
+
+static nlohmann::ordered_json device_plan_json(const DevicePlan& d) {
+  nlohmann::ordered_json bytes;
+  for (const Item& item : items(d)) bytes[item.key] = item.bytes;
+  return {{"device", d.device},
+          {"device_bytes", d.device_bytes},
+          {"budget_bytes", d.budget_bytes},
+          {"budget_source", d.budget_source},
+          {"total_bytes", d.total_bytes},
+          {"bytes", bytes},
+          {"minimum_budget_bytes", d.minimum_budget},
+          {"largest_context", d.largest_context}};
 }
 
 std::string plan_json(const ResidencyPlan& plan) {
@@ -222,6 +274,7 @@ std::string plan_json(const ResidencyPlan& plan) {
                                  {"experts", r.experts},
                                  {"slot_bytes", r.slot_bytes},
                                  {"warnings", plan.warnings}};
+  if (plan.device) json["device"] = device_plan_json(*plan.device);
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

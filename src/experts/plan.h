@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "experts/device_plan.h"
+
 namespace weir {
 
 struct PlanRequest {
@@ -35,6 +37,8 @@ struct ResidencyPlan {
   int largest_context = 0;      ///< largest context that this budget would hold with slots at the floor
   bool all_resident = false;    ///< every expert has a slot
   std::vector<std::string> warnings;
+  /// Where the device has memory of its own: the model is there, and what is above is the host's share.
+  std::optional<DevicePlan> device;
 };
 
 /// Throws Error (input) with the numbers where the request does not fit: needed, budget, the smallest budget

@@ -19,21 +19,19 @@ int64_t widest_hidden(const ExpertStore& store) {
   return hidden;
 }
 
-int most_experts(const ExpertStore& store) {
-  int experts = 0;
-  for (int l = 0; l < store.layers(); ++l) experts = std::max(experts, store.layer(l).experts);
-  return experts;
-}
-
 }  // namespace
 
 ExpertRunner::ExpertRunner(Device& device, const ExpertStore& store, ExpertCache& cache, int max_rows,
                            int top_k)
-    : device_(device), store_(store), cache_(cache), max_rows_(max_rows), top_k_(top_k) {
+    : device_(device), store_(store), cache_(&cache), max_rows_(max_rows), top_k_(top_k) {
   parts_ = device.allocate(std::max<uint64_t>(parts_bytes(store, max_rows, top_k), 1), "expert outputs");
-  pair_begin_.resize(static_cast<size_t>(most_experts(store)) + 1);
+  pair_begin_.resize(static_cast<size_t>(store.most_experts()) + 1);
   zeros_.resize(static_cast<size_t>(widest_hidden(store)));
 }
+
+ExpertRunner::ExpertRunner(Device& device, const ExpertStore& store, const ResidentExperts& resident,
+                           int max_rows, int top_k)
+    : device_(device), store_(store), resident_(&resident), max_rows_(max_rows), top_k_(top_k) {}
 
 uint64_t ExpertRunner::parts_bytes(const ExpertStore& store, int max_rows, int top_k) {
   return static_cast<uint64_t>(max_rows) * static_cast<uint64_t>(top_k) *
@@ -44,11 +42,12 @@ void ExpertRunner::run(const MoeArgs& args, std::vector<RowFault>& faults) {
   WEIR_CHECK(args.rows <= max_rows_ && args.top_k <= top_k_, "{} rows of {}, top {} of {}", args.rows,
              max_rows_, args.top_k, top_k_);
   if (args.rows == 0) return;
+  if (resident_) return run_resident(args);
   exposed_ns_ = 0;
   device_.begin_role(Role::schedule);
   group_pairs(args);
   if (trace_) trace_->record(args.layer, ids_, args.rows);
-  const FetchPlan plan = cache_.plan(args.layer, demand_.needed, demand_.uses);
+  const FetchPlan plan = cache_->plan(args.layer, demand_.needed, demand_.uses);
   for (size_t w = 0; w < plan.waves.size(); ++w) {
     if (w > 0) {
       device_.begin_role(Role::schedule);
@@ -60,6 +59,33 @@ void ExpertRunner::run(const MoeArgs& args, std::vector<RowFault>& faults) {
   device_.combine(
       {parts_.as<float>(), args.weights, args.h, args.rows, args.top_k, store_.layer(args.layer).hidden});
   account(plan);
+}
+
+void ExpertRunner::run_resident(const MoeArgs& args) {
+  if (trace_) {
+    ids_.resize(static_cast<size_t>(args.rows) * static_cast<size_t>(args.top_k));
+    device_.download(ids_.data(), args.ids, ids_.size() * sizeof(int32_t));
+    device_.synchronize();
+    enter_role(device_.ledger(), Role::schedule);
+    trace_->record(args.layer, ids_, args.rows);
+  }
+  device_.begin_role(Role::experts_hit);
+  device_.routed_experts({resident_->bank(args.layer), args.x, args.h, args.rows, args.top_k, args.ids,
+                          args.weights, args.activation});
+  count_hits(static_cast<uint64_t>(args.rows) * static_cast<uint64_t>(args.top_k));
+}
+
+void ExpertRunner::count_replayed(int rows, int top_k) {
+  uint64_t layers = 0;
+  for (int l = 0; l < store_.layers(); ++l) layers += store_.layer(l).experts > 0;
+  count_hits(layers * static_cast<uint64_t>(rows) * static_cast<uint64_t>(top_k));
+}
+
+void ExpertRunner::count_hits(uint64_t hits) {
+  totals_.hits += hits;
+  ExpertCounters delta;
+  delta.hits = hits;
+  if (device_.ledger()) device_.ledger()->expert_traffic(delta);
 }
 
 /// Fills ids_, demand_ and pairs_: the pairs of expert e are pairs_[pair_begin_[e], pair_begin_[e + 1]).
@@ -86,8 +112,8 @@ std::span<const int32_t> ExpertRunner::pairs_of(int32_t expert) const {
 /// Hits while the misses are read, then whatever has landed, until the wave is complete.
 void ExpertRunner::run_wave(const MoeArgs& args, const Wave& wave, std::vector<RowFault>& faults) {
   pins_.clear();
-  for (const Fetch& hit : wave.hits) pins_.push_back(cache_.pin(args.layer, hit.slot));
-  cache_.submit(args.layer, wave);
+  for (const Fetch& hit : wave.hits) pins_.push_back(cache_->pin(args.layer, hit.slot));
+  cache_->submit(args.layer, wave);
   landed_.clear();
   size_t taken = 0;
   if (!wave.hits.empty()) {
@@ -108,7 +134,7 @@ void ExpertRunner::run_wave(const MoeArgs& args, const Wave& wave, std::vector<R
     device_.begin_role(Role::experts_miss);
     const size_t limit = landing_seed_ == 0 ? group_experts : 1 + random_u64(landing_seed_, draws_++) % 3;
     const size_t count = std::min(landed_.size(), limit);
-    for (size_t i = 0; i < count; ++i) pins_.push_back(cache_.pin(args.layer, landed_[i].slot));
+    for (size_t i = 0; i < count; ++i) pins_.push_back(cache_->pin(args.layer, landed_[i].slot));
     compute(args, std::span(landed_).first(count));
     landed_.erase(landed_.begin(), landed_.begin() + static_cast<ptrdiff_t>(count));
   }
@@ -119,7 +145,8 @@ void ExpertRunner::run_wave(const MoeArgs& args, const Wave& wave, std::vector<R
 size_t ExpertRunner::take_landed(const MoeArgs& args, const Wave& wave, std::vector<RowFault>& faults) {
   size_t taken = 0;
   Fault fault;
-  for (int i; (i = cache_.next_landed(false, fault)) >= 0; ++taken) file_landed(args, wave, i, fault, faults);
+  for (int i; (i = cache_->next_landed(false, fault)) >= 0; ++taken)
+    file_landed(args, wave, i, fault, faults);
   return taken;
 }
 
@@ -128,7 +155,7 @@ size_t ExpertRunner::wait_landed(const MoeArgs& args, const Wave& wave, std::vec
   device_.begin_role(Role::expert_wait);
   const uint64_t begin = device_.ledger() ? now_ns() : 0;
   Fault fault;
-  const int i = cache_.next_landed(true, fault);
+  const int i = cache_->next_landed(true, fault);
   if (device_.ledger()) exposed_ns_ += now_ns() - begin;
   WEIR_CHECK(i >= 0, "layer {}: a miss is missing", args.layer);
   file_landed(args, wave, i, fault, faults);
@@ -169,14 +196,14 @@ void ExpertRunner::shuffle_landed() {
 void ExpertRunner::compute(const MoeArgs& args, std::span<const Fetch> experts) {
   work_.clear();
   for (const Fetch& e : experts) {
-    const ExpertCache::Weights w = cache_.weights(args.layer, e.expert, e.slot);
+    const ExpertCache::Weights w = cache_->weights(args.layer, e.expert, e.slot);
     work_.push_back({w.gate, w.up, w.down, pairs_of(e.expert)});
   }
   device_.experts({work_, args.x, args.top_k, args.activation, parts_.as<float>()});
 }
 
 void ExpertRunner::account(const FetchPlan& plan) {
-  ExpertCounters delta = cache_.reader().take_counters();
+  ExpertCounters delta = cache_->reader().take_counters();
   delta.hits = static_cast<uint64_t>(plan.hits);
   delta.misses = static_cast<uint64_t>(plan.misses);
   totals_.hits += delta.hits;

@@ -10,6 +10,7 @@
 
 #include "device/device.h"
 #include "experts/cache.h"
+#include "experts/resident.h"
 #include "experts/route_trace.h"
 
 namespace weir {
@@ -34,10 +35,16 @@ class ExpertRunner {
  public:
   /// `max_rows` bounds a batch; scratch for parts is allocated here (parts_bytes, for the plan).
   ExpertRunner(Device& device, const ExpertStore& store, ExpertCache& cache, int max_rows, int top_k);
+  /// For a device that routes itself: nothing is planned, read or waited for, and the host sees no ids.
+  ExpertRunner(Device& device, const ExpertStore& store, const ResidentExperts& resident, int max_rows,
+               int top_k);
   static uint64_t parts_bytes(const ExpertStore& store, int max_rows, int top_k);
 
   /// Appends to `faults`; the other rows are complete and exact.
   void run(const MoeArgs& args, std::vector<RowFault>& faults);
+
+  /// A round of `rows` rows was replayed by the device, without calls of run(): its experts are counted here.
+  void count_replayed(int rows, int top_k);
 
   void set_trace(RouteTraceWriter* trace) { trace_ = trace; }
   /// Since the start.
@@ -46,6 +53,8 @@ class ExpertRunner {
   void set_landing_order_seed(uint64_t seed) { landing_seed_ = seed; }
 
  private:
+  void run_resident(const MoeArgs& args);
+  void count_hits(uint64_t hits);
   void group_pairs(const MoeArgs& args);
   std::span<const int32_t> pairs_of(int32_t expert) const;
   void run_wave(const MoeArgs& args, const Wave& wave, std::vector<RowFault>& faults);
@@ -60,7 +69,8 @@ class ExpertRunner {
 
   Device& device_;
   const ExpertStore& store_;
-  ExpertCache& cache_;
+  ExpertCache* cache_ = nullptr;               ///< one of
+  const ResidentExperts* resident_ = nullptr;  ///< these two
   Buffer parts_;
   RouteTraceWriter* trace_ = nullptr;
   ExpertCounters totals_;

@@ -93,6 +93,12 @@ ExpertStore::ExpertStore(const gguf::Model& model, const std::vector<std::vector
   for (size_t i = 0; i < tensors.size(); ++i) layers_.push_back(make_layer(model, tensors[i], i));
 }
 
+int ExpertStore::most_experts() const {
+  int most = 0;
+  for (const ExpertLayer& layer : layers_) most = std::max(most, layer.experts);
+  return most;
+}
+
 uint64_t ExpertStore::total_bytes() const {
   uint64_t sum = 0;
   for (const ExpertLayer& layer : layers_) sum += layer.expert_bytes() * static_cast<uint64_t>(layer.experts);

@@ -47,6 +47,7 @@ class ExpertStore {
   const ExpertLayer& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
   const std::vector<gguf::File>& files() const { return files_; }
   uint64_t total_bytes() const;
+  int most_experts() const;  ///< of any layer
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:

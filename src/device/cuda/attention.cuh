@@ -53,8 +53,8 @@ __device__ __forceinline__ Span span_of(int position, int window) {
   return {window > 0 && position >= window ? position - window + 1 : 0, position};
 }
 
-/// The heads of a block: kv head and first query head, by blockIdx.x = (row tile * groups + group) * kv_heads +
-/// kv head. kv heads are fastest: those of one position are neighbours in memory.
+/// The heads of a block: kv head and first query head, by blockIdx.x = (row tile * groups + group) * kv_heads
+/// + kv head. kv heads are fastest: those of one position are neighbours in memory.
 struct Place {
   int kv_head, first_head, heads, first_row, rows;
 };
@@ -100,11 +100,11 @@ __device__ __forceinline__ Join join(float M, float m) {
 }
 
 /// The end of a row: y[d] = (O[d] * a) * inv.
-struct Finish {
+struct Closing {
   float a, inv;
 };
 
-__device__ __forceinline__ Finish finish(float M, float L, const float* sink) {
+__device__ __forceinline__ Closing close_row(float M, float L, const float* sink) {
   float a = 1;
   if (sink) {
     const float t = *sink;

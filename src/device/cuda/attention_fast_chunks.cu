@@ -53,7 +53,8 @@ __device__ __forceinline__ void values(const ChunkShared<kDim>& shared, const in
   uint32_t p[fast_steps][4];
   float l[4] = {}, o[tiles][4] = {};
 #pragma unroll
-  for (int step = 0; step < fast_steps; ++step) load_a(p[step], shared.p, fast_chunk + fast_pad, 16 * step, lane);
+  for (int step = 0; step < fast_steps; ++step)
+    load_a(p[step], shared.p, fast_chunk + fast_pad, 16 * step, lane);
 #pragma unroll
   for (int step = 0; step < fast_steps; ++step) sum_step(l, p[step]);
 #pragma unroll
@@ -80,8 +81,8 @@ __device__ __forceinline__ void values(const ChunkShared<kDim>& shared, const in
 /// The chunk for the rows of `run`; all threads of the block.
 template <int kDim>
 __device__ __forceinline__ void chunk_of_run(const AttendArgs& args, const Partials& partials,
-                                             const Packing& packing, const Place& place, const Run& run, int chunk,
-                                             bool first_run, ChunkShared<kDim>& shared) {
+                                             const Packing& packing, const Place& place, const Run& run,
+                                             int chunk, bool first_run, ChunkShared<kDim>& shared) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int64_t base = run.lane * args.kv.lane_stride + static_cast<int64_t>(place.kv_head) * kDim;
   load_chunk<kDim, threads>(args.kv.k + base, args.kv.row_stride, chunk, run.seen.last, shared.k);
@@ -100,8 +101,7 @@ __device__ __forceinline__ void chunk_of_run(const AttendArgs& args, const Parti
     if (row < run.begin || row >= run.end || head >= place.heads) continue;
     seen[half] = span_of(args.rows.position[row], args.window);
     if (seen[half].last >= chunk * fast_chunk && seen[half].first < (chunk + 1) * fast_chunk)
-      at[half] =
-          (static_cast<int64_t>(row) * args.heads + place.first_head + head) * partials.chunks + chunk;
+      at[half] = (static_cast<int64_t>(row) * args.heads + place.first_head + head) * partials.chunks + chunk;
   }
   cp_wait<1>();
   __syncthreads();  // keys and queries of all threads are there
@@ -135,7 +135,8 @@ __device__ __forceinline__ void chunk_of_run(const AttendArgs& args, const Parti
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(threads, 2) fast_chunks_kernel(AttendArgs args, Partials partials, Packing packing) {
+__global__ void __launch_bounds__(threads, 2)
+    fast_chunks_kernel(AttendArgs args, Partials partials, Packing packing) {
   WEIR_DYNAMIC_SHARED(bytes);
   auto& shared = *reinterpret_cast<ChunkShared<kDim>*>(bytes);
   allow_next();
@@ -163,9 +164,10 @@ void launch_chunks(Stream& s, const AttendArgs& args, const Partials& partials) 
   const int row_tiles = (args.rows.count + packing.rows - 1) / packing.rows;
   const int chunks = (args.rows.longest + fast_chunk - 1) / fast_chunk;
   allow_shared(fast_chunks_kernel<kDim>, sizeof(ChunkShared<kDim>), "attend");
-  launch(s, "attend", fast_chunks_kernel<kDim>,
-         dim3(static_cast<unsigned>(row_tiles * packing.groups * args.kv_heads), static_cast<unsigned>(chunks)),
-         dim3(threads), sizeof(ChunkShared<kDim>), args, partials, packing);
+  launch(
+      s, "attend", fast_chunks_kernel<kDim>,
+      dim3(static_cast<unsigned>(row_tiles * packing.groups * args.kv_heads), static_cast<unsigned>(chunks)),
+      dim3(threads), sizeof(ChunkShared<kDim>), args, partials, packing);
 }
 
 }  // namespace

@@ -33,14 +33,15 @@ __device__ __forceinline__ void scores(const WalkShared<kDim>& shared, float sca
 #pragma unroll
   for (int first = 0; first < tiles; first += together) {
     float high[together][4] = {}, low[together][4] = {};
-#pragma unroll 2
+#pragma unroll 1
     for (int d = 0; d < kDim; d += 16) {
       uint32_t a[4], b[4], c[4];
       load_a(a, shared.high + 16 * warp * stride, stride, d, lane);
       load_a(c, shared.low + 16 * warp * stride, stride, d, lane);
 #pragma unroll
       for (int pair = 0; pair < together; pair += 2) {
-        ldmatrix_x4(b, shared.k + (8 * (first + pair) + lane / 16 * 8 + lane % 8) * stride + d + lane / 8 % 2 * 8);
+        ldmatrix_x4(
+            b, shared.k + (8 * (first + pair) + lane / 16 * 8 + lane % 8) * stride + d + lane / 8 % 2 * 8);
         mma_f16(high[pair], a, b[0], b[1]);
         mma_f16(high[pair + 1], a, b[2], b[3]);
         mma_f16(low[pair], c, b[0], b[1]);
@@ -57,14 +58,15 @@ __device__ __forceinline__ void scores(const WalkShared<kDim>& shared, float sca
 
 /// Masks the scores and turns them into P, as A of the products with V. `sees`: whether the vector sees
 /// anything of the chunk; where not, its P is zeros.
-__device__ __forceinline__ void softmax(float (&s)[tiles][4], const Span (&seen)[2], const bool (&sees)[2], int chunk,
-                                        int lane, float (&m)[2], uint32_t (&p)[fast_steps][4]) {
+__device__ __forceinline__ void softmax(float (&s)[tiles][4], const Span (&seen)[2], const bool (&sees)[2],
+                                        int chunk, int lane, float (&m)[2], uint32_t (&p)[fast_steps][4]) {
   constexpr float none = -std::numeric_limits<float>::infinity();
   const int begin = chunk * fast_chunk;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (seen[half].first > begin || seen[half].last < begin + fast_chunk - 1) {
-      const int first = seen[half].first - begin - lane % 4 * 2, last = seen[half].last - begin - lane % 4 * 2;
+      const int first = seen[half].first - begin - lane % 4 * 2,
+                last = seen[half].last - begin - lane % 4 * 2;
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
@@ -74,7 +76,8 @@ __device__ __forceinline__ void softmax(float (&s)[tiles][4], const Span (&seen)
     }
     float top = none;
 #pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) top = fmaxf(top, fmaxf(s[tile][2 * half], s[tile][2 * half + 1]));
+    for (int tile = 0; tile < tiles; ++tile)
+      top = fmaxf(top, fmaxf(s[tile][2 * half], s[tile][2 * half + 1]));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
     m[half] = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
     const float subtract = sees[half] ? m[half] : 0.0f;
@@ -88,7 +91,8 @@ __device__ __forceinline__ void softmax(float (&s)[tiles][4], const Span (&seen)
 /// The chunk's l and o onto the state.
 template <int kDim>
 __device__ __forceinline__ void add_values(const WalkShared<kDim>& shared, const uint32_t (&p)[fast_steps][4],
-                                           const float (&a)[2], const float (&b)[2], int lane, State<kDim>& state) {
+                                           const float (&a)[2], const float (&b)[2], int lane,
+                                           State<kDim>& state) {
   constexpr int stride = kDim + fast_pad, together = 4;
   float l[4] = {};
 #pragma unroll
@@ -103,7 +107,8 @@ __device__ __forceinline__ void add_values(const WalkShared<kDim>& shared, const
 #pragma unroll
       for (int pair = 0; pair < together; pair += 2) {
         uint32_t v[4];
-        ldmatrix_x4_trans(v, shared.v + (16 * step + lane % 16) * stride + 8 * (first + pair) + lane / 16 * 8);
+        ldmatrix_x4_trans(v,
+                          shared.v + (16 * step + lane % 16) * stride + 8 * (first + pair) + lane / 16 * 8);
         mma_f16(o[pair], p[step], v[0], v[1]);
         mma_f16(o[pair + 1], p[step], v[2], v[3]);
       }
@@ -123,7 +128,8 @@ __device__ __forceinline__ void add_values(const WalkShared<kDim>& shared, const
 /// where they are not of this run.
 template <int kDim>
 __device__ __forceinline__ void walk_run(const AttendArgs& args, const Place& place, const Run& run,
-                                         const Span (&seen)[2], WalkShared<kDim>& shared, State<kDim>& state) {
+                                         const Span (&seen)[2], WalkShared<kDim>& shared,
+                                         State<kDim>& state) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t base = run.lane * args.kv.lane_stride + static_cast<int64_t>(place.kv_head) * kDim;
   const int last_chunk = run.seen.last / fast_chunk;
@@ -207,12 +213,12 @@ __global__ void __launch_bounds__(threads, kDim <= 128 ? 3 : 1)
   for (int half = 0; half < 2; ++half) {
     if (row[half] >= end_row) continue;
     const int h = place.first_head + head[half];
-    const Finish end = finish(state.M[half], state.L[half], args.sinks ? args.sinks + h : nullptr);
+    const Closing end = close_row(state.M[half], state.L[half], args.sinks ? args.sinks + h : nullptr);
     float* const out = args.out + (static_cast<int64_t>(row[half]) * args.heads + h) * kDim + 2 * t;
 #pragma unroll
     for (int tile = 0; tile < kDim / 8; ++tile)
-      *reinterpret_cast<float2*>(out + 8 * tile) = make_float2((state.O[tile][2 * half] * end.a) * end.inv,
-                                                               (state.O[tile][2 * half + 1] * end.a) * end.inv);
+      *reinterpret_cast<float2*>(out + 8 * tile) = make_float2(
+          (state.O[tile][2 * half] * end.a) * end.inv, (state.O[tile][2 * half + 1] * end.a) * end.inv);
   }
 }
 
@@ -225,15 +231,16 @@ Packing pack_walk(const AttendArgs& args) {
 template <int kDim>
 void launch_walk(Stream& s, const AttendArgs& args) {
   allow_shared(fast_walk_kernel<kDim>, sizeof(WalkShared<kDim>), "attend");
-  launch(s, "attend", fast_walk_kernel<kDim>, dim3(static_cast<unsigned>(fast_walk_blocks(args))), dim3(threads),
-         sizeof(WalkShared<kDim>), args, pack_walk(args));
+  launch(s, "attend", fast_walk_kernel<kDim>, dim3(static_cast<unsigned>(fast_walk_blocks(args))),
+         dim3(threads), sizeof(WalkShared<kDim>), args, pack_walk(args));
 }
 
 }  // namespace
 
 int64_t fast_walk_blocks(const AttendArgs& args) {
   const Packing packing = pack_walk(args);
-  return static_cast<int64_t>((args.rows.count + packing.rows - 1) / packing.rows) * packing.groups * args.kv_heads;
+  return static_cast<int64_t>((args.rows.count + packing.rows - 1) / packing.rows) * packing.groups *
+         args.kv_heads;
 }
 
 void fast_walk(Stream& s, const AttendArgs& args) {

@@ -1,4 +1,6 @@
 // The large tiles of Q6_K.
+#include <cuda_runtime.h>
+
 #include "device/cuda/fragments_q6_k.cuh"
 #include "device/cuda/large_matmul.cuh"
 

@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(32 * warps) rope_and_store_kernel(RopeStoreArg
 #pragma unroll
     for (int i = 0; i < per_lane / 2; ++i) {
       const int pair = lane + 32 * i;
-      if (pair < half) rotate(y[neox ? pair : 2 * pair], y[neox ? pair + half : 2 * pair + 1], cos[i], sin[i]);
+      if (pair < half)
+        rotate(y[neox ? pair : 2 * pair], y[neox ? pair + half : 2 * pair + 1], cos[i], sin[i]);
     }
     __syncwarp();
 #pragma unroll

@@ -1,0 +1,47 @@
+#include "engine/open_device.h"
+
+#include <charconv>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace weir {
+namespace {
+
+/// The N of cuda:N, 0 for cuda alone, -1 for cpu.
+int device_index(const std::string& device) {
+  if (device == "cpu") return -1;
+  if (device == "cuda") return 0;
+  constexpr std::string_view prefix = "cuda:";
+  int index = -1;
+  if (device.rfind(prefix, 0) == 0) {
+    const char *begin = device.data() + prefix.size(), *end = device.data() + device.size();
+    const auto [rest, error] = std::from_chars(begin, end, index);
+    if (error != std::errc() || rest != end || *begin == '-') index = -1;
+  }
+  if (index < 0)
+    throw input_error("--device {}: expected cpu, or cuda:N for the GPU with that number", quote(device));
+  return index;
+}
+
+}  // namespace
+
+const char* arithmetic_name(Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::fast ? "fast" : "portable";
+}
+
+bool is_cpu(const std::string& device) { return device_index(device) < 0; }
+
+std::unique_ptr<Device> open_device(EngineOptions& o) {
+  const int index = device_index(o.device);
+  const bool cpu = index < 0;
+  if (cpu && o.arithmetic == Arithmetic::fast)
+    throw input_error("--arithmetic fast: the CPU has the portable arithmetic alone; leave it out");
+  if (!o.arithmetic) o.arithmetic = cpu ? Arithmetic::portable : Arithmetic::fast;
+  if (o.make_device) return o.make_device();
+  if (cpu && o.vram) throw input_error("--vram: the CPU has no memory of its own; use --memory");
+  if (cpu) return make_cpu_device(o.threads, o.isa);
+  return make_cuda_device({index, *o.arithmetic, o.graphs});
+}
+
+}  // namespace weir

@@ -1,0 +1,348 @@
+// Attention's launchers by themselves: the portable arithmetic against the scalar kernels' bits, the fast one
+// against double, and that neither batch, slices nor the choice of kernels changes a bit of a row.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/half.h"
+#include "device/cpu/kernels.h"
+#include "device/cuda/kernels.h"
+
+namespace weir::cuda {
+namespace {
+
+/// Device memory with a copy's contents.
+template <typename T>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<T>& host) : count_(host.size()) {
+    check(cudaMalloc(&data_, count_ * sizeof(T)), "cudaMalloc", "a test");
+    check(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy", "a test");
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() { cudaFree(data_); }
+  T* data() const { return static_cast<T*>(data_); }
+  std::vector<T> host() const {
+    std::vector<T> v(count_);
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", "a test");
+    check(cudaMemcpy(v.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy", "a test");
+    return v;
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t count_;
+};
+
+struct Shape {
+  int heads, kv_heads, head_dim;
+  int window = 0;
+  bool sinks = false;
+};
+
+struct Row {
+  int lane, position;
+};
+
+constexpr int lanes = 3;
+
+/// A batch, its cache of `positions` positions a lane, and what calls need beside them.
+struct Batch {
+  Shape shape;
+  std::vector<Row> rows;
+  int positions;
+  std::vector<float> q, sinks;
+  std::vector<uint16_t> k, v;
+
+  Batch(const Shape& with, std::vector<Row> of, unsigned seed) : shape(with), rows(std::move(of)) {
+    positions = 0;
+    for (const Row& r : rows) positions = std::max(positions, r.position + 1);
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    const auto fill = [&](std::vector<float>& x, size_t n, float by) {
+      x.resize(n);
+      for (float& value : x) value = by * normal(random);
+    };
+    const auto fill16 = [&](std::vector<uint16_t>& x, size_t n) {
+      x.resize(n);
+      for (uint16_t& value : x) value = f32_to_f16(normal(random));
+    };
+    fill(q, rows.size() * row_floats(), 3);
+    fill(sinks, static_cast<size_t>(shape.heads), 2);
+    fill16(k, static_cast<size_t>(lanes * lane_stride()));
+    fill16(v, static_cast<size_t>(lanes * lane_stride()));
+  }
+  size_t row_floats() const { return static_cast<size_t>(shape.heads * shape.head_dim); }
+  int64_t row_stride() const { return static_cast<int64_t>(shape.kv_heads) * shape.head_dim; }
+  int64_t lane_stride() const { return positions * row_stride(); }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape.head_dim)); }
+  int first(const Row& r) const { return shape.window > 0 ? std::max(0, r.position - shape.window + 1) : 0; }
+
+  struct How {
+    Arithmetic arithmetic = Arithmetic::portable;
+    int multiprocessors = 132;  ///< fewer: more work a block
+    size_t partial_bytes = 0;   ///< 0: as attend_partial_bytes says
+    uint64_t kv_positions = 0;
+  };
+  std::vector<float> attend(const How& how) const {
+    std::vector<int32_t> position, lane;
+    for (const Row& r : rows) position.push_back(r.position), lane.push_back(r.lane);
+    const OnDevice<float> on_q(q), on_sinks(sinks), out(std::vector<float>(q.size(), NAN));
+    const OnDevice<uint16_t> on_k(k), on_v(v);
+    const OnDevice<int32_t> on_position(position), on_lane(lane);
+    const size_t bytes = how.partial_bytes ? how.partial_bytes
+                                           : attend_partial_bytes(static_cast<int>(rows.size()), shape.heads,
+                                                                  shape.head_dim, positions);
+    const OnDevice<uint8_t> partials(std::vector<uint8_t>(bytes, 0xff));
+    AttendArgs args;
+    args.q = on_q.data(), args.out = out.data();
+    args.heads = shape.heads, args.kv_heads = shape.kv_heads, args.head_dim = shape.head_dim;
+    args.scale = scale(), args.window = shape.window;
+    args.sinks = shape.sinks ? on_sinks.data() : nullptr;
+    args.rows.count = static_cast<int>(rows.size()), args.rows.position = on_position.data();
+    args.rows.lane = on_lane.data(), args.rows.longest = positions;
+    args.rows.kv_positions = how.kv_positions;
+    args.kv = {on_k.data(), on_v.data(), lane_stride(), row_stride()};
+    Stream s;
+    s.multiprocessors = how.multiprocessors;
+    cuda::attend(s, args, how.arithmetic, partials.data(), bytes);
+    return out.host();
+  }
+
+  Batch alone(size_t row) const {
+    Batch b = *this;
+    b.rows = {rows[row]};
+    b.q.assign(q.begin() + static_cast<ptrdiff_t>(row * row_floats()),
+               q.begin() + static_cast<ptrdiff_t>((row + 1) * row_floats()));
+    return b;
+  }
+
+  std::vector<float> scalar() const {
+    std::vector<float> out(q.size());
+    const int ratio = shape.heads / shape.kv_heads;
+    std::vector<float> scratch(static_cast<size_t>(cpu::attend_scratch_floats(ratio, shape.head_dim)));
+    for (size_t r = 0; r < rows.size(); ++r)
+      for (int kv = 0; kv < shape.kv_heads; ++kv) {
+        const size_t at = r * row_floats() + static_cast<size_t>(kv * ratio * shape.head_dim);
+        const int64_t base = rows[r].lane * lane_stride() + kv * shape.head_dim;
+        cpu::AttendTask t;
+        t.q = q.data() + at, t.out = out.data() + at;
+        t.k = k.data() + base, t.v = v.data() + base, t.stride = row_stride();
+        t.first = first(rows[r]), t.last = rows[r].position;
+        t.heads = ratio, t.head_dim = shape.head_dim, t.scale = scale();
+        t.sinks = shape.sinks ? sinks.data() + kv * ratio : nullptr;
+        t.scratch = scratch.data();
+        cpu::scalar_float_kernels().attend_heads(t);
+      }
+    return out;
+  }
+
+  std::vector<double> exact() const {
+    std::vector<double> out(q.size());
+    const int n = shape.head_dim, ratio = shape.heads / shape.kv_heads;
+    for (size_t r = 0; r < rows.size(); ++r)
+      for (int h = 0; h < shape.heads; ++h) {
+        const float* query = q.data() + r * row_floats() + h * n;
+        double* y = out.data() + r * row_floats() + h * n;
+        double sum = shape.sinks ? std::exp(static_cast<double>(sinks[static_cast<size_t>(h)])) : 0;
+        for (int j = first(rows[r]); j <= rows[r].position; ++j) {
+          const int64_t at = rows[r].lane * lane_stride() + j * row_stride() + h / ratio * n;
+          double s = 0;
+          for (int d = 0; d < n; ++d)
+            s += static_cast<double>(query[d]) * f16_to_f32(k[static_cast<size_t>(at + d)]);
+          const double p = std::exp(s * scale());
+          sum += p;
+          for (int d = 0; d < n; ++d) y[d] += p * f16_to_f32(v[static_cast<size_t>(at + d)]);
+        }
+        for (int d = 0; d < n; ++d) y[d] /= sum;
+      }
+    return out;
+  }
+};
+
+void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b, size_t a_from = 0) {
+  for (size_t i = 0; i < b.size(); ++i) {
+    uint32_t x, y;
+    memcpy(&x, &a[a_from + i], 4), memcpy(&y, &b[i], 4);
+    ASSERT_EQ(x, y) << "element " << i << ": " << a[a_from + i] << " and " << b[i];
+  }
+}
+
+std::vector<Row> prompt(int lane, int first, int count) {
+  std::vector<Row> rows;
+  for (int i = 0; i < count; ++i) rows.push_back({lane, first + i});
+  return rows;
+}
+
+/// Rows of several lanes, some of them neighbours in a lane, at and around the ends of chunks.
+const std::vector<Row> mixed = {{0, 62}, {0, 63}, {0, 64}, {1, 3}, {2, 255}, {2, 256}, {2, 300}, {1, 130}};
+
+class AttentionShape : public testing::TestWithParam<Shape> {};
+
+TEST_P(AttentionShape, PortableHasTheBitsOfTheScalarKernels) {
+  const Batch b(GetParam(), mixed, 1);
+  expect_same_bits(b.attend({}), b.scalar());
+}
+
+TEST_P(AttentionShape, PortableRowsThatShareABlockHaveTheSameBits) {
+  std::vector<Row> rows = prompt(0, 250, 10);
+  while (rows.size() < 64) rows.push_back({1, static_cast<int>(rows.size()) - 10});
+  const Batch b(GetParam(), rows, 2);
+  expect_same_bits(b.attend({.multiprocessors = 1}), b.scalar());
+}
+
+TEST_P(AttentionShape, FastIsNearTheExactResult) {
+  const Batch b(GetParam(), mixed, 3);
+  const std::vector<double> exact = b.exact();
+  for (const int multiprocessors : {1, 1000}) {
+    const std::vector<float> y =
+        b.attend({.arithmetic = Arithmetic::fast, .multiprocessors = multiprocessors});
+    for (size_t i = 0; i < y.size(); ++i)
+      ASSERT_NEAR(y[i], exact[i], 2e-3) << "element " << i << ", " << multiprocessors << " multiprocessors";
+  }
+}
+
+TEST_P(AttentionShape, FastHasTheSameBitsWalkedAndInChunks) {
+  const Batch b(GetParam(), mixed, 4);
+  const auto walked = b.attend({.arithmetic = Arithmetic::fast, .multiprocessors = 1});
+  expect_same_bits(walked, b.attend({.arithmetic = Arithmetic::fast, .multiprocessors = 1000}));
+  // Lanes of their own: a row a block.
+  expect_same_bits(
+      walked, b.attend({.arithmetic = Arithmetic::fast, .multiprocessors = 1000, .kv_positions = 1u << 20}));
+}
+
+TEST_P(AttentionShape, FastRowsAloneHaveTheBitsOfTheBatch) {
+  const Batch b(GetParam(), mixed, 5);
+  const auto batch = b.attend({.arithmetic = Arithmetic::fast, .multiprocessors = 1});
+  for (size_t r = 0; r < b.rows.size(); ++r)
+    expect_same_bits(batch, b.alone(r).attend({.arithmetic = Arithmetic::fast}), r * b.row_floats());
+}
+
+TEST_P(AttentionShape, SlicesChangeNothing) {
+  const Batch b(GetParam(), mixed, 6);
+  const size_t one_row = attend_partial_bytes(1, b.shape.heads, b.shape.head_dim, b.positions);
+  for (const Arithmetic arithmetic : {Arithmetic::portable, Arithmetic::fast})
+    expect_same_bits(
+        b.attend({.arithmetic = arithmetic, .multiprocessors = 1000, .partial_bytes = one_row * 3}),
+        b.attend({.arithmetic = arithmetic, .multiprocessors = 1000}));
+}
+
+TEST_P(AttentionShape, WhatLiesBehindALanesLastPositionDoesNotMatter) {
+  Batch b(GetParam(), {{0, 70}, {1, 200}, {0, 100}}, 7);
+  for (const Arithmetic arithmetic : {Arithmetic::portable, Arithmetic::fast})
+    for (const int multiprocessors : {1, 1000}) {
+      const auto before = b.attend({.arithmetic = arithmetic, .multiprocessors = multiprocessors});
+      Batch stale = b;
+      for (int64_t i = 101 * b.row_stride(); i < b.lane_stride(); ++i)
+        stale.k[static_cast<size_t>(i)] = stale.v[static_cast<size_t>(i)] = 0x7e00;  // NaN
+      expect_same_bits(stale.attend({.arithmetic = arithmetic, .multiprocessors = multiprocessors}), before);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionShape,
+                         testing::Values(Shape{16, 2, 128}, Shape{4, 4, 64, 0, true},
+                                         Shape{6, 2, 128, 100, true}, Shape{4, 2, 256, 65}, Shape{16, 1, 64},
+                                         Shape{20, 1, 64}, Shape{5, 1, 80}, Shape{4, 2, 96, 64, true},
+                                         Shape{2, 1, 8}),
+                         [](const auto& test) {
+                           const Shape& s = test.param;
+                           return fmt::format("h{}of{}d{}w{}{}", s.heads, s.kv_heads, s.head_dim, s.window,
+                                              s.sinks ? "sinks" : "");
+                         });
+
+TEST(Attention, JoinsMoreChunksThanABlockHolds) {
+  // 64 * 512 positions are one pass of the joining kernel.
+  const Batch b({1, 1, 64, 0, true}, {{0, 64 * 514 + 5}}, 8);
+  const auto walked = b.attend({.arithmetic = Arithmetic::fast, .multiprocessors = 1});
+  expect_same_bits(b.attend({.arithmetic = Arithmetic::fast, .multiprocessors = 1000}), walked);
+}
+
+TEST(Attention, LoadsOfAWindowBeginAtAnOddChunk) {
+  const Batch b({2, 1, 64, 100, false}, {{0, 64 * 70 + 5}, {0, 64 * 71 + 5}}, 9);
+  const auto walked = b.attend({.arithmetic = Arithmetic::fast, .multiprocessors = 1});
+  expect_same_bits(b.attend({.arithmetic = Arithmetic::fast, .multiprocessors = 1000}), walked);
+  expect_same_bits(b.attend({}), b.scalar());
+}
+
+TEST(Attention, PartialsAreBounded) {
+  EXPECT_LE(attend_partial_bytes(4096, 32, 128, 4096), size_t{64} << 20);
+  EXPECT_GE(attend_partial_bytes(1, 32, 128, 32768), size_t{32} * 512 * (128 * 4 + 8));
+  EXPECT_LE(attend_partial_bytes(4096, 32, 128, 1 << 20), size_t{96} << 20);
+}
+
+struct RopeCase {
+  int head_dim, n_rot;
+  RopeStyle style;
+  bool norm;
+};
+
+class RopeAndStore : public testing::TestWithParam<RopeCase> {};
+
+TEST_P(RopeAndStore, HasTheBitsOfTheScalarKernels) {
+  const auto [n, n_rot, style, norm] = GetParam();
+  constexpr int heads = 5, kv_heads = 2, positions = 9;
+  const std::vector<int32_t> position = {8, 0, 3}, lane = {1, 0, 1};
+  const int rows = 3;
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  const auto floats = [&](int count) {
+    std::vector<float> x(static_cast<size_t>(count));
+    for (float& value : x) value = normal(random);
+    return x;
+  };
+  std::vector<float> q = floats(rows * heads * n), k = floats(rows * kv_heads * n);
+  const std::vector<float> v = floats(rows * kv_heads * n), q_norm = floats(n), k_norm = floats(n);
+  const std::vector<float> cos = floats(positions * n_rot / 2), sin = floats(positions * n_rot / 2);
+  const int64_t row_stride = kv_heads * n, lane_stride = positions * row_stride;
+  std::vector<uint16_t> k_cache(static_cast<size_t>(2 * lane_stride)), v_cache = k_cache;
+
+  const OnDevice<float> on_q(q), on_k(k), on_v(v), on_q_norm(q_norm), on_k_norm(k_norm), on_cos(cos),
+      on_sin(sin);
+  const OnDevice<int32_t> on_position(position), on_lane(lane);
+  const OnDevice<uint16_t> on_k_cache(k_cache), on_v_cache(v_cache);
+  RopeStoreArgs args;
+  args.q = on_q.data(), args.k = on_k.data(), args.v = on_v.data();
+  if (norm) args.q_norm = on_q_norm.data(), args.k_norm = on_k_norm.data();
+  args.eps = 1e-6f, args.heads = heads, args.kv_heads = kv_heads, args.head_dim = n;
+  args.rope = {on_cos.data(), on_sin.data(), n_rot, style};
+  args.rows.count = rows, args.rows.position = on_position.data(), args.rows.lane = on_lane.data();
+  args.kv = {on_k_cache.data(), on_v_cache.data(), lane_stride, row_stride};
+  Stream s;
+  rope_and_store(s, args);
+
+  const cpu::FloatKernels& scalar = cpu::scalar_float_kernels();
+  for (int r = 0; r < rows; ++r) {
+    const auto at = static_cast<size_t>(position[static_cast<size_t>(r)] * n_rot / 2);
+    const auto turn = [&](float* x, const std::vector<float>& weight) {
+      if (norm) scalar.rms_norm(x, weight.data(), x, n, args.eps);
+      (style == RopeStyle::neox ? scalar.rope_neox : scalar.rope_normal)(x, &cos[at], &sin[at], n_rot);
+    };
+    for (int h = 0; h < heads; ++h) turn(&q[static_cast<size_t>((r * heads + h) * n)], q_norm);
+    for (int h = 0; h < kv_heads; ++h) {
+      float* const key = &k[static_cast<size_t>((r * kv_heads + h) * n)];
+      turn(key, k_norm);
+      const auto to = static_cast<size_t>(lane[static_cast<size_t>(r)] * lane_stride +
+                                          position[static_cast<size_t>(r)] * row_stride + h * n);
+      scalar.to_f16(key, &k_cache[to], n);
+      scalar.to_f16(&v[static_cast<size_t>((r * kv_heads + h) * n)], &v_cache[to], n);
+    }
+  }
+  expect_same_bits(on_q.host(), q);
+  EXPECT_EQ(on_k_cache.host(), k_cache);
+  EXPECT_EQ(on_v_cache.host(), v_cache);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RopeAndStore,
+                         testing::Values(RopeCase{128, 128, RopeStyle::neox, true},
+                                         RopeCase{64, 64, RopeStyle::normal, false},
+                                         RopeCase{80, 40, RopeStyle::neox, true},
+                                         RopeCase{256, 64, RopeStyle::normal, true},
+                                         RopeCase{256, 256, RopeStyle::neox, false}));
+
+}  // namespace
+}  // namespace weir::cuda

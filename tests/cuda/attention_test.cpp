@@ -1,0 +1,191 @@
+// Attention on the CUDA device. Portable: the CPU's bits. Fast: the same bits however rows are batched and
+// whatever the grid was made for, and close to double.
+#include <fmt/core.h>
+
+#include "cuda/attention_cases.h"
+
+namespace weir {
+namespace {
+
+class CudaAttention : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (!IsSkipped()) fast_ = make_cuda_device({.arithmetic = Arithmetic::fast});
+  }
+  void TearDown() override { fast_.reset(), CudaTest::TearDown(); }
+
+  static std::string describe(const AttentionCase& c) {
+    return fmt::format("{} rows to {}, {} / {} heads of {}, window {}{}", c.rows.size(), c.longest(), c.heads,
+                       c.kv_heads, c.head_dim, c.window, c.sinks ? ", sinks" : "");
+  }
+  void expect_portable(const AttentionCase& c) {
+    reserve(c.needs());
+    expect_cpu_bits(describe(c), [&](Device& device) { return attend(device, c); });
+  }
+
+  /// Attention of one row and head in double.
+  static std::vector<double> exact(const AttentionCase& c, size_t row, int head) {
+    const Floats q = c.q(), sinks = c.sink_logits();
+    const std::vector<uint16_t> k = c.cache(63), v = c.cache(64);
+    const auto dim = static_cast<size_t>(c.head_dim);
+    const Place at = c.rows[row];
+    const int first = c.window > 0 ? std::max(0, at.position - c.window + 1) : 0;
+    const auto kv = static_cast<size_t>(at.lane * c.lane_stride() + head / (c.heads / c.kv_heads) * c.head_dim);
+    const float* query = q.data() + (row * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) * dim;
+    std::vector<double> s, y(dim, 0.0);
+    double most = sinks.empty() ? -1e300 : static_cast<double>(sinks[static_cast<size_t>(head)]);
+    for (int p = first; p <= at.position; ++p) {
+      double dot = 0;
+      for (size_t d = 0; d < dim; ++d)
+        dot += static_cast<double>(query[d]) * f16_to_f32(k[kv + static_cast<size_t>(p * c.row_stride()) + d]);
+      s.push_back(dot * c.scale()), most = std::max(most, s.back());
+    }
+    double sum = sinks.empty() ? 0 : std::exp(sinks[static_cast<size_t>(head)] - most);
+    for (double x : s) sum += std::exp(x - most);
+    for (size_t i = 0; i < s.size(); ++i)
+      for (size_t d = 0; d < dim; ++d)
+        y[d] += std::exp(s[i] - most) / sum *
+                f16_to_f32(v[kv + (static_cast<size_t>(first) + i) * static_cast<size_t>(c.row_stride()) + d]);
+    return y;
+  }
+
+  /// The relative error over each head's vector, the largest.
+  static double worst_error(const AttentionCase& c, const Floats& got) {
+    double worst = 0;
+    for (size_t row = 0; row < c.rows.size(); row += 1 + c.rows.size() / 7)
+      for (int head = 0; head < c.heads; ++head) {
+        const std::vector<double> y = exact(c, row, head);
+        double error = 0, size = 0;
+        for (size_t d = 0; d < y.size(); ++d) {
+          const double g = got[(row * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) * y.size() + d];
+          error += (g - y[d]) * (g - y[d]), size += y[d] * y[d];
+        }
+        const double relative = std::sqrt(error / size);
+        worst = relative > worst || std::isnan(relative) ? relative : worst;
+      }
+    return worst;
+  }
+
+  void expect_fast(const AttentionCase& c) {
+    fast_->reserve(c.needs());
+    const Floats whole = attend(*fast_, c);
+    EXPECT_LT(worst_error(c, whole), 2e-3) << describe(c);
+    const size_t row = static_cast<size_t>(c.heads * c.head_dim);
+    for (size_t n : {1, 2, 5, 16}) {
+      if (n >= c.rows.size()) continue;
+      for (size_t first = 0; first < c.rows.size(); first += std::max(n, c.rows.size() / 3)) {
+        const size_t count = std::min(n, c.rows.size() - first);
+        const auto begin = whole.begin() + static_cast<long>(first * row);
+        expect_same(attend(*fast_, c, first, count), {begin, begin + static_cast<long>(count * row)},
+                    fmt::format("{}: {} rows from {}", describe(c), count, first));
+      }
+    }
+    // The grid of a recording is made for more positions than a row has.
+    AttentionCase longer = c;
+    longer.capacity = c.longest() + 300;
+    ScratchNeeds needs = c.needs();
+    needs.longest = c.longest() + 300;
+    fast_->reserve(needs);
+    expect_same(attend(*fast_, c, 0, c.rows.size(), c.longest() + 300), whole, describe(c) + ", longer grid");
+  }
+
+  std::unique_ptr<Device> fast_;
+};
+
+AttentionCase one_row(int position, int heads, int kv_heads, int head_dim) {
+  AttentionCase c;
+  c.heads = heads, c.kv_heads = kv_heads, c.head_dim = head_dim;
+  c.add_rows(0, position, 1);
+  return c;
+}
+
+/// Rows of several lanes, at the ends of chunks.
+AttentionCase lanes_apart() {
+  AttentionCase c;
+  c.add_rows(2, 255, 3), c.add_rows(0, 0, 1), c.add_rows(1, 63, 2), c.add_rows(3, 700, 1);
+  return c;
+}
+
+TEST_F(CudaAttention, PortableHasTheCpusBitsAtEveryPosition) {
+  for (int position : {0, 1, 31, 255, 256, 257, 511, 512, 700}) expect_portable(one_row(position, 4, 2, 64));
+}
+
+TEST_F(CudaAttention, PortableHasTheCpusBitsInEveryShape) {
+  for (int head_dim : {64, 128, 256})
+    for (int ratio : {1, 2, 4, 8}) {
+      const int kv_heads = ratio == 8 ? 1 : 2;
+      expect_portable(one_row(300, kv_heads * ratio, kv_heads, head_dim));
+      AttentionCase c = one_row(5, kv_heads * ratio, kv_heads, head_dim);
+      c.add_rows(1, 254, 4);
+      expect_portable(c);
+    }
+  for (int head_dim : {16, 80, 96}) expect_portable(one_row(270, 4, 2, head_dim));
+  expect_portable(one_row(270, 6, 2, 64));
+}
+
+TEST_F(CudaAttention, PortableSeesWindowsAndSinks) {
+  for (int window : {1, 5, 100, 256, 300})
+    for (bool sinks : {false, true})
+      for (int position : {0, 4, 255, 256, 600}) {
+        AttentionCase c = one_row(position, 4, 2, 64);
+        c.window = window, c.sinks = sinks;
+        expect_portable(c);
+      }
+  AttentionCase c = lanes_apart();
+  c.sinks = true;
+  expect_portable(c);
+}
+
+TEST_F(CudaAttention, PortableHasTheCpusBitsForPrompts) {
+  expect_portable(lanes_apart());
+  for (int rows : {2, 9, 16, 17, 33, 64, 100})
+    for (int first : {0, 230}) {
+      if (rows == 100 && first > 0) continue;
+      AttentionCase c;
+      c.kv_heads = 1;
+      c.add_rows(0, first, rows);
+      if (rows == 33) c.window = 20, c.sinks = true;
+      expect_portable(c);
+    }
+}
+
+TEST_F(CudaAttention, FastIsCloseToDoubleAndTheSameInEveryBatch) {
+  for (int position : {0, 1, 63, 64, 255, 256, 700}) expect_fast(one_row(position, 4, 2, 64));
+  for (int head_dim : {64, 128, 256})
+    for (int ratio : {1, 4, 8}) {
+      AttentionCase c = one_row(5, ratio, 1, head_dim);
+      c.add_rows(1, 60, 6);
+      expect_fast(c);
+    }
+  expect_fast(lanes_apart());
+  AttentionCase decided = lanes_apart();
+  decided.score_scale = 8;
+  expect_fast(decided);
+}
+
+TEST_F(CudaAttention, FastPromptsEqualTheirRowsAlone) {
+  for (int rows : {17, 33, 64, 100}) {
+    AttentionCase c;
+    c.add_rows(0, rows == 64 ? 190 : 0, rows);
+    c.kv_heads = rows == 33 ? 1 : 2;
+    if (rows == 33) c.window = 20, c.sinks = true;
+    expect_fast(c);
+  }
+  AttentionCase mixed;  // a prompt and decoding lanes in one batch
+  mixed.add_rows(0, 0, 40), mixed.add_rows(1, 333, 1), mixed.add_rows(2, 70, 1);
+  expect_fast(mixed);
+}
+
+TEST_F(CudaAttention, FastSeesWindowsAndSinks) {
+  for (int window : {1, 5, 64, 100})
+    for (int position : {0, 63, 64, 300}) {
+      AttentionCase c = one_row(position, 4, 2, 64);
+      c.window = window, c.sinks = true;
+      c.add_rows(1, position, 2);
+      expect_fast(c);
+    }
+}
+
+}  // namespace
+}  // namespace weir
