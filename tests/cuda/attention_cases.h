@@ -75,11 +75,13 @@ inline Floats attend(Device& device, const AttentionCase& c, size_t first, size_
   const size_t row = static_cast<size_t>(c.heads * c.head_dim);
   const Floats q = c.q();
   AttendArgs args;
-  args.q = bench.put(Floats(q.begin() + static_cast<long>(first * row), q.begin() + static_cast<long>((first + count) * row)));
+  args.q = bench.put(Floats(q.begin() + static_cast<long>(first * row),
+                            q.begin() + static_cast<long>((first + count) * row)));
   args.out = bench.poisoned(count * row);
   args.heads = c.heads, args.kv_heads = c.kv_heads, args.head_dim = c.head_dim;
   args.scale = c.scale(), args.window = c.window, args.sinks = bench.put_if(c.sink_logits());
-  args.rows = put_rows(bench, {c.rows.begin() + static_cast<long>(first), c.rows.begin() + static_cast<long>(first + count)});
+  args.rows = put_rows(
+      bench, {c.rows.begin() + static_cast<long>(first), c.rows.begin() + static_cast<long>(first + count)});
   if (longest > 0) args.rows.longest = longest;
   args.kv = {bench.put(c.cache(63)), bench.put(c.cache(64)), c.lane_stride(), c.row_stride()};
   device.attend(args);

@@ -31,22 +31,25 @@ class CudaAttention : public CudaTest {
     const auto dim = static_cast<size_t>(c.head_dim);
     const Place at = c.rows[row];
     const int first = c.window > 0 ? std::max(0, at.position - c.window + 1) : 0;
-    const auto kv = static_cast<size_t>(at.lane * c.lane_stride() + head / (c.heads / c.kv_heads) * c.head_dim);
+    const auto kv =
+        static_cast<size_t>(at.lane * c.lane_stride() + head / (c.heads / c.kv_heads) * c.head_dim);
     const float* query = q.data() + (row * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) * dim;
     std::vector<double> s, y(dim, 0.0);
     double most = sinks.empty() ? -1e300 : static_cast<double>(sinks[static_cast<size_t>(head)]);
     for (int p = first; p <= at.position; ++p) {
       double dot = 0;
       for (size_t d = 0; d < dim; ++d)
-        dot += static_cast<double>(query[d]) * f16_to_f32(k[kv + static_cast<size_t>(p * c.row_stride()) + d]);
+        dot +=
+            static_cast<double>(query[d]) * f16_to_f32(k[kv + static_cast<size_t>(p * c.row_stride()) + d]);
       s.push_back(dot * c.scale()), most = std::max(most, s.back());
     }
     double sum = sinks.empty() ? 0 : std::exp(sinks[static_cast<size_t>(head)] - most);
     for (double x : s) sum += std::exp(x - most);
     for (size_t i = 0; i < s.size(); ++i)
       for (size_t d = 0; d < dim; ++d)
-        y[d] += std::exp(s[i] - most) / sum *
-                f16_to_f32(v[kv + (static_cast<size_t>(first) + i) * static_cast<size_t>(c.row_stride()) + d]);
+        y[d] +=
+            std::exp(s[i] - most) / sum *
+            f16_to_f32(v[kv + (static_cast<size_t>(first) + i) * static_cast<size_t>(c.row_stride()) + d]);
     return y;
   }
 
@@ -58,7 +61,8 @@ class CudaAttention : public CudaTest {
         const std::vector<double> y = exact(c, row, head);
         double error = 0, size = 0;
         for (size_t d = 0; d < y.size(); ++d) {
-          const double g = got[(row * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) * y.size() + d];
+          const double g =
+              got[(row * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) * y.size() + d];
           error += (g - y[d]) * (g - y[d]), size += y[d] * y[d];
         }
         const double relative = std::sqrt(error / size);

@@ -58,9 +58,7 @@ class Bench {
     device_.download(values.data(), data, n * sizeof(T));
     return values;
   }
-  static size_t least_alignment(Type type) {
-    return type == Type::F32 ? 4 : type == Type::Q4_K ? 16 : 2;
-  }
+  static size_t least_alignment(Type type) { return type == Type::F32 ? 4 : type == Type::Q4_K ? 16 : 2; }
 
  private:
   void* take(size_t bytes) {
@@ -92,14 +90,16 @@ class CudaTest : public testing::Test {
 inline std::vector<Type> computable_formats() {
   return {Type::F32, Type::F16, Type::BF16, Type::Q8_0, Type::Q5_0, Type::Q4_K, Type::Q6_K};
 }
-inline std::string format_name(const testing::TestParamInfo<Type>& info) { return type_info(info.param).name; }
-
-/// The first rows * n values.
-inline Floats first_rows(const Floats& x, int rows, int64_t n) {
-  return {x.begin(), x.begin() + rows * n};
+inline std::string format_name(const testing::TestParamInfo<Type>& info) {
+  return type_info(info.param).name;
 }
 
+/// The first rows * n values.
+inline Floats first_rows(const Floats& x, int rows, int64_t n) { return {x.begin(), x.begin() + rows * n}; }
+
 inline void append(Floats& to, const Floats& more) { to.insert(to.end(), more.begin(), more.end()); }
-inline void append(Floats& to, const std::vector<int32_t>& more) { to.insert(to.end(), more.begin(), more.end()); }
+inline void append(Floats& to, const std::vector<int32_t>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
 
 }  // namespace weir

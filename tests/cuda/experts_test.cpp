@@ -22,13 +22,14 @@ struct ExpertLayer {
   std::vector<int32_t> slot_of;  ///< empty: slot e is expert e's
   std::vector<RandomMatrix> gate, up, down;
 
-  ExpertLayer(const ExpertShape& s, int n, bool permuted) : shape(s), experts(n), slots(permuted ? n + 3 : n) {
+  ExpertLayer(const ExpertShape& s, int n, bool permuted)
+      : shape(s), experts(n), slots(permuted ? n + 3 : n) {
     for (int e = 0; e < n; ++e) {
       const auto seed = static_cast<uint64_t>(e) * 3 + 100;
       gate.emplace_back(s.gate, s.hidden, s.ff, seed);
       up.emplace_back(s.gate, s.hidden, s.ff, seed + 1);
       down.emplace_back(s.down, s.ff, s.hidden, seed + 2);
-      if (permuted) slot_of.push_back((e * 5 + 2) % slots);
+      if (permuted) slot_of.push_back((e * 7 + 2) % slots);
     }
   }
 
@@ -61,7 +62,8 @@ std::vector<int32_t> random_ids(int rows, int top_k, int experts, uint64_t seed)
     std::vector<int32_t> all(static_cast<size_t>(experts));
     std::iota(all.begin(), all.end(), 0);
     for (int j = 0; j < top_k; ++j) {
-      const auto at = static_cast<size_t>(random_u64(seed, static_cast<uint64_t>(r * 8 + j)) % (all.size() - static_cast<size_t>(j)));
+      const auto at = static_cast<size_t>(random_u64(seed, static_cast<uint64_t>(r * 8 + j)) %
+                                          (all.size() - static_cast<size_t>(j)));
       std::swap(all[static_cast<size_t>(j)], all[static_cast<size_t>(j) + at]);
     }
     std::sort(all.begin(), all.begin() + top_k);
@@ -82,7 +84,8 @@ class CudaExperts : public CudaTest {
   Floats on_cpu(const ExpertLayer& layer, const Floats& x, Floats h, const std::vector<int32_t>& ids,
                 const Floats& weights, int rows, int top_k) {
     std::vector<std::vector<int32_t>> pairs(static_cast<size_t>(layer.experts));
-    for (size_t p = 0; p < ids.size(); ++p) pairs[static_cast<size_t>(ids[p])].push_back(static_cast<int32_t>(p));
+    for (size_t p = 0; p < ids.size(); ++p)
+      pairs[static_cast<size_t>(ids[p])].push_back(static_cast<int32_t>(p));
     std::vector<ExpertWork> work;
     for (size_t e = 0; e < pairs.size(); ++e)
       if (!pairs[e].empty())
@@ -101,7 +104,8 @@ class CudaExperts : public CudaTest {
     const std::vector<int32_t> ids = random_ids(rows, top_k, layer.experts, 7);
     Bench bench(*cuda_);
     RoutedArgs args;
-    args.bank = layer.put(bench), args.x = bench.put(x), args.h = bench.put(h), args.rows = rows, args.top_k = top_k;
+    args.bank = layer.put(bench), args.x = bench.put(x), args.h = bench.put(h), args.rows = rows,
+    args.top_k = top_k;
     args.ids = bench.put(ids), args.weights = bench.put(weights);
     cuda_->routed_experts(args);
     expect_same(bench.get(args.h, size), on_cpu(layer, x, h, ids, weights, rows, top_k),
@@ -112,11 +116,16 @@ class CudaExperts : public CudaTest {
 };
 
 TEST_F(CudaExperts, HaveTheCpusBitsInEveryFormat) {
-  for (const ExpertShape& shape : {ExpertShape{Type::Q4_K, Type::Q6_K, 256, 256}, {Type::Q6_K, Type::Q4_K, 512, 768},
-                                   {Type::Q4_K, Type::Q4_K, 768, 256}, {Type::Q8_0, Type::Q5_0, 64, 96},
-                                   {Type::Q5_0, Type::Q8_0, 96, 64}, {Type::Q6_K, Type::Q8_0, 256, 96},
-                                   {Type::F16, Type::BF16, 64, 40}, {Type::F32, Type::Q8_0, 64, 32},
-                                   {Type::Q8_0, Type::F32, 64, 33}, {Type::BF16, Type::F16, 33, 40}}) {
+  for (const ExpertShape& shape : {ExpertShape{Type::Q4_K, Type::Q6_K, 256, 256},
+                                   {Type::Q6_K, Type::Q4_K, 512, 768},
+                                   {Type::Q4_K, Type::Q4_K, 768, 256},
+                                   {Type::Q8_0, Type::Q5_0, 64, 96},
+                                   {Type::Q5_0, Type::Q8_0, 96, 64},
+                                   {Type::Q6_K, Type::Q8_0, 256, 96},
+                                   {Type::F16, Type::BF16, 64, 40},
+                                   {Type::F32, Type::Q8_0, 64, 32},
+                                   {Type::Q8_0, Type::F32, 64, 33},
+                                   {Type::BF16, Type::F16, 33, 40}}) {
     const ExpertLayer straight(shape, 9, false), permuted(shape, 9, true);
     for (int rows : {1, 3, 16, 20}) {
       check(straight, rows, 2);

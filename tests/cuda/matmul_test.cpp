@@ -18,16 +18,17 @@ class CudaMatmul : public CudaTest, public testing::WithParamInterface<Type> {
  protected:
   Type type() const { return GetParam(); }
 
-  static ScratchNeeds needs(int rows, int64_t in) {
+  static ScratchNeeds needs(int rows, const Shape& shape) {
     ScratchNeeds n;
-    n.rows = rows, n.max_in = in, n.hidden = in;
+    n.rows = rows, n.max_in = shape.in;
+    for (int64_t out : shape.outs) n.hidden = std::max(n.hidden, out);  // of the sums
     return n;
   }
 
   /// The CPU's results of the most rows; every call of fewer must give their first rows.
   void check(const Shape& shape, const std::vector<Type>& types, const Floats& x) {
     const int most = *std::max_element(shape.rows.begin(), shape.rows.end());
-    reserve(needs(most, shape.in));
+    reserve(needs(most, shape));
     std::vector<RandomMatrix> weights;
     std::vector<Floats> before;
     for (size_t t = 0; t < shape.outs.size(); ++t) {
@@ -40,7 +41,8 @@ class CudaMatmul : public CudaTest, public testing::WithParamInterface<Type> {
       Bench bench(device);
       std::vector<MatmulTarget> targets;
       for (size_t t = 0; t < weights.size(); ++t)
-        targets.push_back({bench.put(weights[t]), bench.put(first_rows(before[t], rows, shape.outs[t])), shape.add});
+        targets.push_back(
+            {bench.put(weights[t]), bench.put(first_rows(before[t], rows, shape.outs[t])), shape.add});
       MatmulArgs args;
       args.x = bench.put(first_rows(x, rows, shape.in)), args.rows = rows, args.targets = targets;
       args.norm = bench.put_if(norm), args.eps = 1e-6f;

@@ -34,8 +34,8 @@ class CudaRope : public CudaTest {
     const int64_t row_stride = int64_t{c.kv_heads} * c.head_dim, lane_stride = positions * row_stride;
     const std::vector<uint16_t> empty(static_cast<size_t>(lanes * lane_stride), 0x1234);
     expect_cpu_bits(
-        fmt::format("{} rows, {} / {} heads of {}, {} rotated{}{}", count, c.heads, c.kv_heads, c.head_dim, c.n_rot,
-                    c.style == RopeStyle::neox ? "" : ", normal", c.norms ? ", norms" : ""),
+        fmt::format("{} rows, {} / {} heads of {}, {} rotated{}{}", count, c.heads, c.kv_heads, c.head_dim,
+                    c.n_rot, c.style == RopeStyle::neox ? "" : ", normal", c.norms ? ", norms" : ""),
         [&](Device& device) {
           Bench bench(device);
           RopeStoreArgs args;

@@ -24,15 +24,15 @@ class CudaRoute : public CudaTest {
     const Floats norm = random_floats(static_cast<size_t>(c.hidden), 51),
                  bias = random_floats(static_cast<size_t>(c.experts), 52);
     expect_cpu_bits(
-        fmt::format("{} {} experts of {}, top {}, {} rows{}{}{}", type_info(c.type).name, c.experts, c.hidden, c.top_k,
-                    rows, c.norm ? ", norm" : "", c.bias ? ", bias" : "",
+        fmt::format("{} {} experts of {}, top {}, {} rows{}{}{}", type_info(c.type).name, c.experts, c.hidden,
+                    c.top_k, rows, c.norm ? ", norm" : "", c.bias ? ", bias" : "",
                     c.kind == RouterKind::softmax_all ? ", softmax over all" : ""),
         [&](Device& device) {
           Bench bench(device);
           RouteArgs args;
           args.x = bench.put(x), args.rows = rows, args.top_k = c.top_k, args.kind = c.kind;
-          args.router = {bench.put_weights(router.data(), router.size(), Bench::least_alignment(c.type)), c.type,
-                         c.hidden, c.experts};
+          args.router = {bench.put_weights(router.data(), router.size(), Bench::least_alignment(c.type)),
+                         c.type, c.hidden, c.experts};
           if (c.norm) args.norm = bench.put(norm), args.eps = 1e-6f, args.normed = bench.poisoned(x.size());
           if (c.bias) args.bias = bench.put(bias);
           const auto pairs = static_cast<size_t>(rows * c.top_k);

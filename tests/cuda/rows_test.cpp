@@ -8,7 +8,7 @@ namespace {
 
 constexpr int row_counts[] = {1, 2, 5, 16, 17, 64};
 
-class CudaRows : public CudaTest {};
+class CudaRowOperations : public CudaTest {};
 class CudaEmbed : public CudaTest, public testing::WithParamInterface<Type> {};
 
 TEST_P(CudaEmbed, HasTheCpusBits) {
@@ -19,40 +19,43 @@ TEST_P(CudaEmbed, HasTheCpusBits) {
       const RandomMatrix table(type, hidden, 50, 8);
       std::vector<int32_t> tokens(static_cast<size_t>(rows));
       for (size_t r = 0; r < tokens.size(); ++r) tokens[r] = static_cast<int32_t>(r * 49 % 50);
-      expect_cpu_bits(fmt::format("{} of {}, {} rows", hidden, type_info(type).name, rows), [&](Device& device) {
-        Bench bench(device);
-        EmbedArgs args;
-        args.table = bench.put(table), args.rows.count = rows, args.rows.token = bench.put(tokens);
-        args.out = bench.poisoned(static_cast<size_t>(rows * hidden));
-        device.embed(args);
-        return bench.get(args.out, static_cast<size_t>(rows * hidden));
-      });
+      expect_cpu_bits(
+          fmt::format("{} of {}, {} rows", hidden, type_info(type).name, rows), [&](Device& device) {
+            Bench bench(device);
+            EmbedArgs args;
+            args.table = bench.put(table), args.rows.count = rows, args.rows.token = bench.put(tokens);
+            args.out = bench.poisoned(static_cast<size_t>(rows * hidden));
+            device.embed(args);
+            return bench.get(args.out, static_cast<size_t>(rows * hidden));
+          });
     }
 }
 INSTANTIATE_TEST_SUITE_P(All, CudaEmbed, testing::ValuesIn(computable_formats()), format_name);
 
-TEST_F(CudaRows, NormsHaveTheCpusBits) {
+TEST_F(CudaRowOperations, NormsHaveTheCpusBits) {
   for (int64_t n : {1, 31, 64, 100, 512, 513, 2048, 2304, 5000})
     for (int rows : {1, 3, 17}) {
-      Floats x = random_floats(static_cast<size_t>(rows * n), 4), weight = random_floats(static_cast<size_t>(n), 6);
+      Floats x = random_floats(static_cast<size_t>(rows * n), 4),
+             weight = random_floats(static_cast<size_t>(n), 6);
       if (rows == 3) {
         for (int64_t i = 0; i < n; ++i) x[static_cast<size_t>(i)] = 0, x[static_cast<size_t>(n + i)] *= 1e30f;
         x.back() = kNaN;
       }
       for (bool weighted : {false, true})
         for (bool in_place : {false, true})
-          expect_cpu_bits(fmt::format("{} x {}{}{}", rows, n, weighted ? ", weight" : "", in_place ? ", in place" : ""),
-                          [&](Device& device) {
-                            Bench bench(device);
-                            float* at = bench.put(x);
-                            float* out = in_place ? at : bench.poisoned(x.size());
-                            device.rms_norm({at, weighted ? bench.put(weight) : nullptr, out, rows, n, 1e-5f});
-                            return bench.get(out, x.size());
-                          });
+          expect_cpu_bits(
+              fmt::format("{} x {}{}{}", rows, n, weighted ? ", weight" : "", in_place ? ", in place" : ""),
+              [&](Device& device) {
+                Bench bench(device);
+                float* at = bench.put(x);
+                float* out = in_place ? at : bench.poisoned(x.size());
+                device.rms_norm({at, weighted ? bench.put(weight) : nullptr, out, rows, n, 1e-5f});
+                return bench.get(out, x.size());
+              });
     }
 }
 
-TEST_F(CudaRows, GatesAndSumsHaveTheCpusBits) {
+TEST_F(CudaRowOperations, GatesAndSumsHaveTheCpusBits) {
   for (int rows : row_counts)
     for (int64_t n : {1, 96, 769}) {
       const auto size = static_cast<size_t>(rows * n);
@@ -78,7 +81,7 @@ TEST_F(CudaRows, GatesAndSumsHaveTheCpusBits) {
     }
 }
 
-TEST_F(CudaRows, GathersRows) {
+TEST_F(CudaRowOperations, GathersRows) {
   for (int count : {1, 2, 9, 40})
     for (int64_t n : {1, 33, 256, 2048}) {
       const Floats x = random_floats(static_cast<size_t>(41 * n), 1);
@@ -93,7 +96,7 @@ TEST_F(CudaRows, GathersRows) {
     }
 }
 
-TEST_F(CudaRows, CombinesPartsInOrder) {
+TEST_F(CudaRowOperations, CombinesPartsInOrder) {
   for (int rows : row_counts)
     for (int top_k : {1, 2, 8})
       for (int64_t hidden : {33, 256, 2048}) {
@@ -147,7 +150,7 @@ Floats troubled_logits(int rows, int64_t n) {
   return logits;
 }
 
-TEST_F(CudaRows, ChoosesAsTheCpuDoes) {
+TEST_F(CudaRowOperations, ChoosesAsTheCpuDoes) {
   for (int rows : {1, 9, 16, 20})
     for (int64_t n : {1, 5, 300, 8001, 40000}) {
       if (rows > 9 && n > 8001) continue;

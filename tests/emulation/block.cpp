@@ -55,6 +55,8 @@ struct Scheduler {
   uint32_t ready_warps = 0;
   int count = 0, current = 0, ended = 0, at_barrier = 0, barrier_votes = 0, barrier_result = 0;
   bool running = false, guarded = false, waits_for_earlier = false, waited = false;
+  bool allowed = false, allowed_early = false;  ///< allow_next() was called; before the wait
+  NextStarts next_starts = NextStarts::early;
   uint64_t turn = 0;
   std::string kernel, failure;
   const std::function<void()>* body = nullptr;
@@ -214,7 +216,7 @@ void start_block() {
   Scheduler& k = s();
   for (Warp& warp : k.warps) warp.ready = warp.exists = warp.ended = 0, warp.open.clear();
   k.ready_warps = 0, k.ended = 0, k.at_barrier = 0, k.barrier_votes = 0;
-  k.waits_for_earlier = k.waited = false;
+  k.waits_for_earlier = k.waited = k.allowed = k.allowed_early = false;
   int t = 0;
   for (unsigned z = 0; z < blockDim.z; ++z)
     for (unsigned y = 0; y < blockDim.y; ++y)
@@ -295,6 +297,14 @@ void wait_for_earlier_kernels() {
   block_on(Wait::earlier, "wait_for_previous");
 }
 
+void allow_later_kernels() {
+  Scheduler& k = s();
+  if (!k.allowed) k.allowed_early = !k.waited;
+  k.allowed = true;
+}
+
+NextStarts next_starts() { return s().next_starts; }
+
 void fail(const std::string& message) {
   Scheduler& k = s();
   k.failure = where() + ": " + message;
@@ -334,7 +344,7 @@ std::string run_grid(const std::string& kernel, dim3 grid, dim3 block, size_t sh
     for (uint64_t i = blocks; i > 1; --i)
       std::swap(order[i - 1], order[random_u64(options().seed, k.turn++) % i]);
   k.running = true;
-  bool waited = false;
+  bool waited = false, late = false, allowed = false;
   for (uint64_t i = 0; i < blocks && k.failure.empty(); ++i) {
     blockIdx = {order[i] % grid.x, order[i] / grid.x % grid.y, order[i] / grid.x / grid.y};
     // Not in every launch: the guard makes wait_for_previous() a barrier, which can hide a missing one.
@@ -343,10 +353,13 @@ std::string run_grid(const std::string& kernel, dim3 grid, dim3 block, size_t sh
     if (k.guarded) memory::guard();
     run_block();
     if (k.guarded) memory::unguard();
-    waited = waited || k.waited;
+    // The next launch starts when every block has allowed it or ended.
+    waited = waited || k.waited, allowed = allowed || k.allowed;
+    late = late || (k.waited && !k.allowed_early);
     note(&Counts::blocks);
   }
   k.running = false;
+  k.next_starts = !late ? NextStarts::early : allowed ? NextStarts::after_wait : NextStarts::after_end;
   if (k.failure.empty() && !waited) k.failure = kernel + ": no thread calls wait_for_previous()";
   return k.failure;
 }

@@ -36,6 +36,8 @@ int block_barrier(bool predicate);
 void wait_until(const char* name, const std::function<bool()>& ready);
 /// Blocks the thread until no other can go on without it (once a block; see memory.h).
 void wait_for_earlier_kernels();
+/// allow_next()
+void allow_later_kernels();
 /// Ends the launch with this message. Callable from kernels, and from a signal handler that returns into it.
 [[noreturn]] void fail(const std::string& message);
 
@@ -55,6 +57,11 @@ bool is_stack_guard(const void* address);
 
 /// Adds one to a count.
 void note(uint64_t Counts::*count);
+
+/// What a launch does to the start of the next one: it may start at any time, after this one's
+/// wait_for_previous(), or after its end.
+enum class NextStarts : uint8_t { early, after_wait, after_end };
+NextStarts next_starts();
 
 /// Runs every thread of every block. Returns an empty string, or what went wrong.
 std::string run_grid(const std::string& kernel, dim3 grid, dim3 block, size_t shared_bytes,

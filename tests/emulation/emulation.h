@@ -9,7 +9,8 @@
 // flight will write. Not emulated: races that no order of threads shows, the time anything takes, more than
 // one block at once.
 //
-// Emulated objects: g++ -x c++ -std=c++20 -include cuda_runtime.h -DWEIR_CUDA_EMULATION -ffp-contract=off -fno-strict-aliasing
+// Emulated objects: g++ -x c++ -std=c++20 -include cuda_runtime.h -DWEIR_CUDA_EMULATION -ffp-contract=off
+// -fno-strict-aliasing
 //   -Itests/emulation/include -Itests -Isrc, with checks: -fsanitize=alignment,bounds,shift
 //   -fsanitize-undefined-trap-on-error
 // One operation's tests: ninja -C build test_cuda && build/tests/test_cuda --gtest_filter='*Matmul*'
@@ -29,7 +30,8 @@ struct Options {
   int multiprocessors = 4;  ///< what the emulated GPU says it has
   int devices = 1;
   uint64_t memory_bytes = 4ull << 30;
-  /// Protects memory that kernels write until wait_for_previous(), in this many blocks of each launch.
+  /// Keeps memory that earlier launches may still write out of reach until wait_for_previous(), in this many
+  /// blocks of about every other launch.
   int guarded_blocks = 1;
   bool poison_shared = true;
 };

@@ -202,8 +202,7 @@ std::string misused(int which) {
 }
 
 TEST(Emulation, MisuseIsReportedAsAFailureOfTheLaunch) {
-  EXPECT_NE(misused(0).find(
-                "byte 4 of an allocation of 256 bytes, which kernels write, before wait_for_previous()"),
+  EXPECT_NE(misused(0).find("writes byte 4 of an allocation of 256 bytes, before wait_for_previous()"),
             std::string::npos)
       << misused(0);
   EXPECT_NE(misused(1).find("deadlock in block (0, 0, 0): 40 at __syncthreads (first: 0), 24 at __syncwarp"),

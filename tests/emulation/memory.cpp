@@ -1,5 +1,6 @@
 // Allocations as page ranges, and the handler that turns faults inside kernels into failed launches. Memory
-// is read-only for kernels until one writes it: the handler sees that write, remembers, and lets it through.
+// is read-only when a launch begins: the handler sees its first write, remembers, and lets it through. Whole
+// allocations: a kernel may be told of a neighbour's write.
 #include "emulation/memory.h"
 
 #include <fmt/format.h>
@@ -26,13 +27,14 @@ struct Allocation {
   size_t page_bytes = 0;  ///< of the memory between the guards
   char* data = nullptr;
   size_t bytes = 0;
-  bool written = false;  ///< by a kernel
+  uint64_t written = 0;  ///< by this launch last; 0: by none
   char* begin() const { return pages + page; }
 };
 
 struct State {
   std::map<uintptr_t, Allocation> allocations;  ///< by `pages`
   uint64_t allocated = 0;
+  uint64_t launch = 0, complete = 0;
   bool guarded = false;
 };
 State& state() {
@@ -70,14 +72,17 @@ void divert(ucontext_t& context, const std::string& text) {
 bool handle_access(const void* address, bool write, ucontext_t& context) {
   Allocation* a = find(address);
   const bool inside = a && address >= a->begin() && address < a->begin() + a->page_bytes;
-  if (inside && write && !a->written && !state().guarded) {
-    a->written = true;
+  if (inside && write && a->written != state().launch && !state().guarded) {
+    a->written = state().launch;
     protect(*a, PROT_READ | PROT_WRITE);
     return true;
   }
   std::string text = write ? "writes " : "reads ";
   text += describe(address);
-  if (inside && state().guarded) text += ", which kernels write, before wait_for_previous()";
+  if (inside && state().guarded)
+    text += write ? ", before wait_for_previous()"
+                  : fmt::format(", which launch {} of {} wrote, before wait_for_previous()", a->written,
+                                state().launch);
   text += " at " + code_location(reinterpret_cast<void*>(context.uc_mcontext.gregs[REG_RIP]));
   divert(context, text);
   return true;
@@ -169,19 +174,28 @@ void open_for_host(void* data) {
   if (const Allocation* a = find(data)) protect(*a, PROT_READ | PROT_WRITE);
 }
 void close_for_host(void* data) {
-  if (const Allocation* a = find(data); a && !a->written) protect(*a, PROT_READ);
+  if (const Allocation* a = find(data)) protect(*a, PROT_READ);
+}
+
+uint64_t current_launch() { return state().launch; }
+
+void begin_launch(uint64_t complete) {
+  for (auto& [at, a] : state().allocations)
+    if (a.written == state().launch) protect(a, PROT_READ);
+  ++state().launch, state().complete = complete;
 }
 
 void guard() {
-  for (auto& [at, a] : state().allocations)
-    if (a.written) protect(a, PROT_NONE);
   state().guarded = true;
+  for (auto& [at, a] : state().allocations)
+    if (a.written > state().complete) protect(a, PROT_NONE);
 }
 void unguard() {
   if (!state().guarded) return;
   state().guarded = false;
   for (auto& [at, a] : state().allocations)
-    if (a.written) protect(a, PROT_READ | PROT_WRITE);
+    if (a.written > state().complete)
+      protect(a, a.written == state().launch ? PROT_READ | PROT_WRITE : PROT_READ);
 }
 
 std::string describe(const void* address) {

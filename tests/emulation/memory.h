@@ -1,6 +1,6 @@
 // Emulated device memory. Every allocation ends at a guard page and begins behind another, is NaNs when new,
-// and is checked around its edges when freed. Memory that kernels have written once cannot be touched while
-// guarded: before wait_for_previous(), a kernel may read only what no kernel writes.
+// and is checked around its edges when freed. Knows which launch wrote an allocation last, and keeps what may
+// still be written out of reach of kernels that have not waited for it.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,14 @@ bool is_device(const void* data);
 void open_for_host(void* data);
 void close_for_host(void* data);
 
-/// Between guard() and unguard() memory that kernels write is out of reach.
+// --- the order of kernels. A launch may start before the one before it is complete: what it reads before
+// wait_for_previous() must be of kernels known to be complete by then, or of none.
+
+/// The next launch; `complete` is the last one known to be complete when it starts. Launches count from 1.
+void begin_launch(uint64_t complete);
+uint64_t current_launch();
+/// Between guard() and unguard() memory that launches after `complete` wrote cannot be touched, and none can
+/// be written.
 void guard();
 void unguard();
 

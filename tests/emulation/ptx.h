@@ -11,7 +11,7 @@
 
 namespace weir::cuda {
 
-inline void allow_next() {}
+inline void allow_next() { emulation::allow_later_kernels(); }
 inline void wait_for_previous() { emulation::wait_for_earlier_kernels(); }
 uint64_t globaltimer();
 

@@ -40,6 +40,7 @@ struct Runtime {
   std::map<const void*, int> allowed_shared;
   std::map<const void*, size_t> host;  ///< allocations and registrations
   int capturing = 0;
+  uint64_t complete = 0;  ///< the last launch that is complete when the next one starts
 };
 Runtime& runtime() {
   static Runtime r;
@@ -62,6 +63,22 @@ cudaError_t enqueue(cudaStream_t stream, Work work) {
   return cudaSuccess;
 }
 
+/// Everything that was launched is complete: a wait, or work that is no programmatic launch.
+void complete_all() { runtime().complete = memory::current_launch(); }
+
+/// Runs a kernel, and keeps what the one after it may rely on before its own wait.
+cudaError_t run(const std::string& name, dim3 grid, dim3 block, size_t shared, bool programmatic,
+                const std::function<void()>& body) {
+  note(&Counts::launches);
+  if (!programmatic) complete_all();
+  const uint64_t before = memory::current_launch();
+  memory::begin_launch(runtime().complete);
+  const std::string failed = run_grid(name, grid, block, shared, body);
+  if (next_starts() == NextStarts::after_wait) runtime().complete = before;
+  if (next_starts() == NextStarts::after_end) complete_all();
+  return failed.empty() ? cudaSuccess : result(cudaErrorLaunchFailure, failed);
+}
+
 cudaError_t check_copy(const void* p, size_t bytes, const char* what) {
   if (memory::is_device(p) ? memory::contains(p, bytes) : !memory::describe(p).ends_with("bytes"))
     return cudaSuccess;
@@ -81,6 +98,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) 
   for (const auto& [p, what] :
        {std::pair{from, "a copy's source"}, std::pair{const_cast<const void*>(to), "a copy's destination"}})
     if (const cudaError_t error = check_copy(p, bytes, what)) return error;
+  complete_all();
   memory::open_for_host(to);
   memmove(to, from, bytes);
   memory::close_for_host(to);
@@ -90,6 +108,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) 
 cudaError_t set(void* to, int value, size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   if (!memory::contains(to, bytes)) return result(cudaErrorInvalidValue, "memset of " + memory::describe(to));
+  complete_all();
   memory::open_for_host(to);
   memset(to, value, bytes);
   memory::close_for_host(to);
@@ -123,11 +142,13 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
   const std::string name = function_name(kernel);
   if (const std::string refused = refused_shape(config, kernel); !refused.empty())
     return result(cudaErrorInvalidConfiguration, name + ": " + refused);
+  bool programmatic = false;
+  for (unsigned i = 0; i < config.numAttrs; ++i)
+    programmatic |= config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                    config.attrs[i].val.programmaticStreamSerializationAllowed;
   return enqueue(config.stream,
                  [=, grid = config.gridDim, block = config.blockDim, shared = config.dynamicSmemBytes] {
-                   note(&Counts::launches);
-                   const std::string failed = run_grid(name, grid, block, shared, body);
-                   return failed.empty() ? cudaSuccess : result(cudaErrorLaunchFailure, failed);
+                   return run(name, grid, block, shared, programmatic, body);
                  });
 }
 
@@ -298,6 +319,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (!stream || !stream->capture) complete_all();
   return stream && stream->capture
              ? result(cudaErrorStreamCaptureUnsupported, "a wait for a stream that captures")
              : cudaSuccess;
@@ -351,6 +373,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
   note(&Counts::graph_launches);
+  complete_all();
   for (const Work& work : exec->work)
     if (const cudaError_t error = work()) return error;
   return cudaSuccess;
