@@ -14,8 +14,27 @@
 
 #include "../device/cpu_cases.h"
 #include "device/device.h"
+#if defined(WEIR_CUDA_EMULATION)
+#include "emulation/emulation.h"
+#endif
 
 namespace weir {
+
+/// Each case runs its threads and blocks in another order than the last, where there is a choice.
+inline void take_next_order() {
+#if defined(WEIR_CUDA_EMULATION)
+  emulation::Options& o = emulation::options();
+  o.order = static_cast<emulation::Order>((static_cast<int>(o.order) + 1) % 3);
+  ++o.seed;
+#endif
+}
+/// Each device has another number of multiprocessors than the last.
+inline void take_next_size() {
+#if defined(WEIR_CUDA_EMULATION)
+  int& n = emulation::options().multiprocessors;
+  n = n == 4 ? 132 : n == 132 ? 1 : 4;
+#endif
+}
 
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -25,7 +44,7 @@ class Bench {
  public:
   static constexpr size_t slack = 256;  ///< around weights
 
-  explicit Bench(Device& device) : device_(device) {}
+  explicit Bench(Device& device) : device_(device) { take_next_order(); }
 
   template <typename T>
   T* put(const std::vector<T>& values) {
@@ -74,6 +93,7 @@ class CudaTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!built_with_cuda() || cuda_device_count() == 0) GTEST_SKIP() << "no GPU that this build can use";
+    take_next_size();
     cuda_ = make_cuda_device({.arithmetic = Arithmetic::portable});
   }
   void TearDown() override { cuda_.reset(); }

@@ -153,8 +153,10 @@ TEST_F(CudaExperts, OneExpertMayHaveEveryRow) {
 }
 
 /// route() groups the pairs for the experts that follow: the whole of a layer's second half.
-TEST_F(CudaExperts, AfterTheRouterHaveTheCpusBits) {
-  const ExpertLayer layer({Type::Q4_K, Type::Q6_K, 256, 256}, 24, true);
+class CudaExpertsAfterRouter : public CudaExperts, public testing::WithParamInterface<ExpertShape> {};
+
+TEST_P(CudaExpertsAfterRouter, HaveTheCpusBits) {
+  const ExpertLayer layer(GetParam(), 24, true);
   const int64_t hidden = layer.shape.hidden;
   const RandomMatrix router(Type::F32, hidden, layer.experts, 90);
   const Floats norm = random_floats(static_cast<size_t>(hidden), 91);
@@ -185,6 +187,15 @@ TEST_F(CudaExperts, AfterTheRouterHaveTheCpusBits) {
       expect_same(bench.get(args.h, size), expected, fmt::format("{} rows, top {}", rows, top_k));
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, CudaExpertsAfterRouter,
+                         testing::Values(ExpertShape{Type::Q4_K, Type::Q6_K, 256, 256},
+                                         ExpertShape{Type::F16, Type::Q8_0, 64, 32},
+                                         ExpertShape{Type::Q8_0, Type::F16, 64, 32}),
+                         [](const testing::TestParamInfo<ExpertShape>& p) {
+                           return std::string(type_info(p.param.gate).name) + "_" +
+                                  type_info(p.param.down).name;
+                         });
 
 }  // namespace
 }  // namespace weir

@@ -63,10 +63,8 @@ struct Scheduler {
   uint8_t* shared_end = nullptr;
   size_t shared_bytes = 0;
 };
-Scheduler& s() {
-  static Scheduler scheduler;
-  return scheduler;
-}
+Scheduler scheduler;
+inline Scheduler& s() { return scheduler; }
 
 /// A set bit of `mask` (not 0), by the order that is set.
 int pick(uint32_t mask) {

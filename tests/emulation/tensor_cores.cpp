@@ -1,6 +1,7 @@
 // Tensor-core instructions: the last lane of the warp to arrive computes for all 32.
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "base/half.h"
 #include "emulation/ptx.h"
@@ -19,43 +20,73 @@ struct HalfMma {
   uint32_t a[4], b[2];
 };
 
-int8_t byte_of(uint32_t word, int i) { return static_cast<int8_t>(word >> (8 * i)); }
-float half_of(uint32_t word, int i) { return f16_to_f32(static_cast<uint16_t>(word >> (16 * i))); }
+float half_of(uint32_t word, int i) {
+  static const std::vector<float> values = [] {
+    std::vector<float> v(1 << 16);
+    for (size_t h = 0; h < v.size(); ++h) v[h] = f16_to_f32(static_cast<uint16_t>(h));
+    return v;
+  }();
+  return values[static_cast<uint16_t>(word >> (16 * i))];
+}
 
-/// A[row][k] of m16 x kK: register (row / 8) + 2 * (k / 16), lane 4 * (row % 8) + k % 16 / 4.
+template <typename T>
+T& at(const LaneArguments& lanes, int lane) {
+  return *static_cast<T*>(lanes[static_cast<size_t>(lane)]);
+}
+
+/// c += A * B, given as C[row][column], to the lanes that hold c: row % 8 * 4 + column / 2.
+template <typename T, typename V, typename F>
+void each_c(const LaneArguments& lanes, V (&sums)[16][8], F&& f) {
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < 8; ++column)
+      f(at<T>(lanes, 4 * (row % 8) + column / 2).c[2 * (row / 8) + column % 2], sums[row][column]);
+}
+
+/// A[row][k] of m16 x kK: register row / 8 + 2 * (k / 16), lane 4 * (row % 8) + k % 16 / 4. B[column][k]:
+/// register k / 16, lane 4 * column + k % 16 / 4.
 template <int kK>
 void integer_mma(const LaneArguments& lanes) {
-  const auto at = [&](int lane) -> IntegerMma& {
-    return *static_cast<IntegerMma*>(lanes[static_cast<size_t>(lane)]);
-  };
+  int16_t a[16][kK], b[8][kK];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& own = at<IntegerMma>(lanes, lane);
+    const int g = lane / 4, k = lane % 4 * 4;
+    for (int half = 0; half < kK / 16; ++half)
+      for (int i = 0; i < 4; ++i) {
+        a[g][16 * half + k + i] = static_cast<int8_t>(own.a[2 * half] >> (8 * i));
+        a[g + 8][16 * half + k + i] = static_cast<int8_t>(own.a[2 * half + 1] >> (8 * i));
+        b[g][16 * half + k + i] = static_cast<int8_t>(own.b[half] >> (8 * i));
+      }
+  }
+  int32_t sums[16][8];
   for (int row = 0; row < 16; ++row)
     for (int column = 0; column < 8; ++column) {
-      uint32_t sum = 0;
-      for (int k = 0; k < kK; ++k) {
-        const int t = k % 16 / 4;
-        const int a = byte_of(at(4 * (row % 8) + t).a[row / 8 + 2 * (k / 16)], k % 4);
-        const int b = byte_of(at(4 * column + t).b[k / 16], k % 4);
-        sum += static_cast<uint32_t>(a * b);
-      }
-      int32_t& c = at(4 * (row % 8) + column / 2).c[2 * (row / 8) + column % 2];
-      c = static_cast<int32_t>(static_cast<uint32_t>(c) + sum);
+      int32_t sum = 0;  // at most 32 * 128 * 128
+      for (int k = 0; k < kK; ++k) sum += a[row][k] * b[column][k];
+      sums[row][column] = sum;
     }
+  each_c<IntegerMma>(lanes, sums, [](int32_t& c, int32_t sum) {
+    c = static_cast<int32_t>(static_cast<uint32_t>(c) + static_cast<uint32_t>(sum));
+  });
 }
 
 void half_mma(const LaneArguments& lanes) {
-  const auto at = [&](int lane) -> HalfMma& {
-    return *static_cast<HalfMma*>(lanes[static_cast<size_t>(lane)]);
-  };
-  for (int row = 0; row < 16; ++row)
-    for (int column = 0; column < 8; ++column) {
-      float& c = at(4 * (row % 8) + column / 2).c[2 * (row / 8) + column % 2];
-      for (int k = 0; k < 16; ++k) {
-        const int t = k % 8 / 2;
-        const float a = half_of(at(4 * (row % 8) + t).a[row / 8 + 2 * (k / 8)], k % 2);
-        const float b = half_of(at(4 * column + t).b[k / 8], k % 2);
-        c = c + a * b;
+  float a[16][16], b[16][8];  // A[row][k], B[k][column]
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& own = at<HalfMma>(lanes, lane);
+    const int g = lane / 4, k = lane % 4 * 2;
+    for (int half = 0; half < 2; ++half)
+      for (int i = 0; i < 2; ++i) {
+        a[g][8 * half + k + i] = half_of(own.a[2 * half], i);
+        a[g + 8][8 * half + k + i] = half_of(own.a[2 * half + 1], i);
+        b[8 * half + k + i][g] = half_of(own.b[half], i);
       }
-    }
+  }
+  float sums[16][8];
+  each_c<HalfMma>(lanes, sums, [](float& c, float& sum) { sum = c; });
+  for (int row = 0; row < 16; ++row)
+    for (int k = 0; k < 16; ++k)
+      for (int column = 0; column < 8; ++column) sums[row][column] += a[row][k] * b[k][column];
+  each_c<HalfMma>(lanes, sums, [](float& c, float sum) { c = sum; });
 }
 
 struct MatrixLoad {
