@@ -31,6 +31,12 @@ Isa parse_isa(const std::string& text) {
   throw input_error("--isa {}: expected auto, scalar, avx2 or avx512", text);
 }
 
+Arithmetic parse_arithmetic(const std::string& text) {
+  if (text == "portable") return Arithmetic::portable;
+  if (text == "fast") return Arithmetic::fast;
+  throw input_error("--arithmetic {}: expected portable or fast", text);
+}
+
 Role parse_role(const std::string& text) {
   for (int r = 0; r < role_count - 1; ++r)
     if (text == role_name(static_cast<Role>(r))) return static_cast<Role>(r);
@@ -47,6 +53,11 @@ void EngineFlags::add(CommandLine& line, With with) {
   line.option("-t,--threads", &threads, 0, 1024, "threads; 0: the processors this process may use");
   line.option("--memory", &memory,
               "memory budget of the whole process, e.g. 3GiB; default: what the machine leaves");
+  line.option("--device", &device, "where the model runs: cpu, or cuda:N for the N-th GPU");
+  line.option("--vram", &vram, "memory budget on the GPU, e.g. 40GiB; default: what is free, less a reserve");
+  line.option("--arithmetic", &arithmetic,
+              "portable (the same bits on every device) or fast (a GPU's default)");
+  line.flag("--no-graphs", &no_graphs, "test: the GPU records no rounds; the same bits");
   line.option("--expert-slots", &expert_slots, 1, 1 << 20,
               "expert slots in each layer; default: as many as fit");
   line.option("--expert-policy", &policy, "which expert leaves its slot: lfu or lru");
@@ -77,6 +88,10 @@ EngineOptions EngineFlags::options() const {
   o.prefill_chunk = prefill_chunk;
   o.expert_slots = expert_slots;
   if (memory) o.memory = parse_bytes("--memory", *memory);
+  o.device = device;
+  if (vram) o.vram = parse_bytes("--vram", *vram);
+  if (arithmetic) o.arithmetic = parse_arithmetic(*arithmetic);
+  o.graphs = !no_graphs;
   o.policy = parse_expert_policy(policy);
   o.reader.mode = parse_io_mode(io);
   o.reader.advice = parse_read_advice(read_advice);

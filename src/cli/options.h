@@ -15,6 +15,9 @@ struct EngineFlags {
   int threads = 0, context = 0, prefill_chunk = 0;
   std::optional<int> expert_slots;
   std::optional<std::string> memory;
+  std::string device = "cpu";
+  std::optional<std::string> vram, arithmetic;
+  bool no_graphs = false;
   std::string policy = "lfu", io = "auto", read_advice = "off", isa = "auto";
   std::optional<std::string> ledger;
   std::string ledger_json, trace, route_trace;
