@@ -1,11 +1,11 @@
 // The kernels for one to sixteen rows, bit for bit against the scalar arithmetic: every block format, widths
 // that fill segments and that do not, weights at any even address, outputs that do not fill a tile.
-#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "base/arithmetic.h"

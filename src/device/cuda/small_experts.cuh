@@ -84,14 +84,6 @@ __global__ void __launch_bounds__(32 * most_warps(kOneRow), blocks_at_once<Codec
       });
 }
 
-/// Holds in a kernel whose predecessor calls allow_next() after its own wait: all launches before that one
-/// are complete. The emulation, which runs one kernel after another, knows no state between.
-__device__ __forceinline__ void earlier_are_complete() {
-#if defined(WEIR_CUDA_EMULATION)
-  wait_for_previous();
-#endif
-}
-
 /// One row. A tile is 16 outputs of one expert; a block has the same 16 of all experts, as tiles side by side
 /// and groups of tiles one after another.
 template <typename Codec>
@@ -109,11 +101,9 @@ __global__ void __launch_bounds__(32 * most_warps(true), blocks_at_once<Codec, t
   auto* slots = reinterpret_cast<int32_t*>(shared + shape.extra_at);
   auto* weights = reinterpret_cast<float*>(slots + task.top_k);
   float* parts = weights + task.top_k;
-  // Read past the first-level cache, which may hold an earlier layer's ids.
-  if (task.after_gate_up)
-    earlier_are_complete();  // the router among them: gate_up_kernel
-  else
-    wait_for_previous();
+  // After gate_up_kernel the router is complete (see its allow_next()). Read past the first-level cache,
+  // which may hold an earlier layer's ids.
+  if (!task.after_gate_up) wait_for_previous();
   for (int j = thread; j < task.top_k; j += static_cast<int>(blockDim.x)) {
     const int expert = __ldcg(task.ids + j);
     slots[j] = task.slot_of ? __ldcg(task.slot_of + expert) : expert;
