@@ -1,0 +1,144 @@
+// Whole engines on the CUDA device: the CPU's tokens and logits in the portable arithmetic, whatever is
+// recorded, measured, batched or cut; the fast arithmetic equals itself.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+
+#include "cuda/conformance.h"
+#include "engine/engine.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+namespace weir {
+namespace {
+
+struct Setting {
+  std::string name;
+  EngineOptions options;
+  bool together = true;  ///< all requests in lanes of one engine
+};
+
+std::vector<Request> requests() {
+  std::vector<Request> all;
+  for (int n : {1, 5, 19, 70}) {
+    Request r;
+    for (int i = 0; i < n; ++i) r.prompt.push_back((i * 97 + n * 31 + 17) % 250);
+    r.max_tokens = 6, r.ignore_eos = true, r.hash_logits = true;
+    r.sampler.greedy = n != 5;
+    r.sampler.seed = 3;
+    all.push_back(r);
+  }
+  return all;
+}
+
+class CudaEngine : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!built_with_cuda() || cuda_device_count() == 0) GTEST_SKIP() << "no GPU that this build can use";
+    take_next_size();
+  }
+
+  EngineOptions options(const test::TinyModelOptions& model, const std::string& device = "cuda:0") {
+    const std::string path = dir_.file(model.architecture + std::to_string(model.hidden) + ".gguf");
+    EngineOptions o;
+    o.model = test::write_tiny_model(path, model);
+    o.device = device;
+    o.arithmetic = Arithmetic::portable;
+    o.context = 200, o.threads = 1, o.lanes = 4;
+    return o;
+  }
+  static std::vector<Result> run(const Setting& setting) {
+    Engine engine(setting.options);
+    engine.load();
+    std::vector<Result> results;
+    if (!setting.together) {
+      for (const Request& r : requests()) results.push_back(engine.run(r));
+      return results;
+    }
+    for (const Request& r : requests()) engine.submit(r);
+    while (engine.step()) {
+      take_next_order();
+    }
+    results = engine.take_finished();
+    std::sort(results.begin(), results.end(), [](const Result& a, const Result& b) { return a.id < b.id; });
+    return results;
+  }
+  static void expect_equal(const std::vector<Result>& got, const std::vector<Result>& expected,
+                           const std::string& what) {
+    ASSERT_EQ(got.size(), expected.size()) << what;
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(got[i].error.empty()) << what << ": " << got[i].error;
+      EXPECT_EQ(got[i].tokens, expected[i].tokens) << what << ", request " << i;
+      EXPECT_EQ(got[i].logits_hash, expected[i].logits_hash) << what << ", request " << i;
+    }
+  }
+  /// The settings that must not change a bit.
+  std::vector<Setting> settings(const EngineOptions& base) {
+    std::vector<Setting> all{{"together", base}, {"alone", base, false}};
+    const auto add = [&](const std::string& name, auto&& change) {
+      all.push_back({name, base});
+      change(all.back().options);
+    };
+    add("without graphs", [](EngineOptions& o) { o.graphs = false; });
+    add("with the ledger", [](EngineOptions& o) { o.ledger.enabled = true; });
+    add("with the ledger, without graphs",
+        [](EngineOptions& o) { o.ledger.enabled = true, o.graphs = false; });
+    add("with a delay", [](EngineOptions& o) {
+      o.ledger.enabled = true, o.ledger.inject_role = Role::attention, o.ledger.inject_ns = 1000;
+    });
+    add("in chunks of 7", [](EngineOptions& o) { o.prefill_chunk = 7; });
+    add("in chunks of 32", [](EngineOptions& o) { o.prefill_chunk = 32; });
+    all.push_back({"one lane", base, false});
+    all.back().options.lanes = 1;
+    return all;
+  }
+  test::TempDir dir_;
+};
+
+std::vector<test::TinyModelOptions> models() {
+  std::vector<test::TinyModelOptions> all{{}, test::tiny_kquant_options(), test::tiny_dense_options()};
+  all[0].head_dim = 64;
+  return all;
+}
+
+TEST_F(CudaEngine, PortableHasTheCpusTokensAndLogitsInEverySetting) {
+  for (const auto& model : models()) {
+    EngineOptions cpu = options(model, "cpu");
+    cpu.isa = Isa::scalar;
+    const std::vector<Result> expected = run({"cpu", cpu, false});
+    for (const Setting& s : settings(options(model)))
+      expect_equal(run(s), expected,
+                   model.architecture + " of " + std::to_string(model.hidden) + ", " + s.name);
+  }
+}
+
+TEST_F(CudaEngine, FastEqualsItselfInEverySetting) {
+  EngineOptions base = options(test::TinyModelOptions{});
+  base.arithmetic = Arithmetic::fast;
+  const std::vector<Setting> all = settings(base);
+  const std::vector<Result> expected = run(all[0]);
+  for (size_t i = 1; i < all.size(); ++i) expect_equal(run(all[i]), expected, all[i].name);
+}
+
+TEST_F(CudaEngine, ADeviceWithoutMemoryIsAnErrorThatNamesIt) {
+  EngineOptions o = options(test::TinyModelOptions{});
+  for (int n : {1, 3, 5, 8}) {
+    o.make_device = [n] {
+      return make_cuda_device({.arithmetic = Arithmetic::portable, .fail_allocation = n});
+    };
+    try {
+      Engine engine(o);
+      engine.load();
+      ADD_FAILURE() << "allocation " << n << " did not fail";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("cannot allocate"), std::string::npos) << e.what();
+    }
+  }
+#if defined(WEIR_CUDA_EMULATION)
+  EXPECT_EQ(emulation::counts().allocations, 0u) << "memory that was left";
+#endif
+}
+
+}  // namespace
+}  // namespace weir
