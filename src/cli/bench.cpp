@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "base/arithmetic.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "cli/bench_runs.h"
@@ -145,11 +144,10 @@ nlohmann::ordered_json to_json(const Engine& engine, const std::vector<Series>& 
                      {"misses", t.misses},
                      {"bytes_read", t.bytes_read}});
   }
-  nlohmann::ordered_json json = {{"model", engine.model().path()},
-                                 {"device", engine.description()},
-                                 {"arithmetic_version", arithmetic_version},
-                                 {"slots", engine.plan().slots},
-                                 {"tests", tests}};
+  nlohmann::ordered_json json = {{"model", engine.model().path()}, {"device", engine.description()}};
+  add_arithmetic(json, engine);
+  json["slots"] = engine.plan().slots;
+  json["tests"] = tests;
   if (!cost.on.empty()) json["ledger_cost"] = {{"on", cost.on}, {"off", cost.off}};
   json["memory"] = memory_json(engine);
   return json;

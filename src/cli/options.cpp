@@ -11,6 +11,7 @@
 
 #include "base/args.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 
 namespace weir::cli {
@@ -31,6 +32,12 @@ Isa parse_isa(const std::string& text) {
   throw input_error("--isa {}: expected auto, scalar, avx2 or avx512", text);
 }
 
+Arithmetic parse_arithmetic(const std::string& text) {
+  if (text == "portable") return Arithmetic::portable;
+  if (text == "fast") return Arithmetic::fast;
+  throw input_error("--arithmetic {}: expected portable or fast", quote(text));
+}
+
 Role parse_role(const std::string& text) {
   for (int r = 0; r < role_count - 1; ++r)
     if (text == role_name(static_cast<Role>(r))) return static_cast<Role>(r);
@@ -44,14 +51,21 @@ void EngineFlags::add(CommandLine& line, With with) {
   line.positional("MODEL", &positional_model, "model file, instead of -m");
   line.option("-c,--ctx-size", &context, 0, 1 << 30,
               "positions of the context; 0: the smaller of the model's and 4096");
+  line.option("--device", &device, "where the model is computed: cpu, or cuda:N for a GPU");
+  line.option(
+      "--arithmetic", &arithmetic,
+      "attention's arithmetic: portable (the same bits on every device) or fast; default: fast on a GPU");
   line.option("-t,--threads", &threads, 0, 1024, "threads; 0: the processors this process may use");
   line.option("--memory", &memory,
               "memory budget of the whole process, e.g. 3GiB; default: what the machine leaves");
+  line.option("--vram", &vram,
+              "memory budget on the GPU, e.g. 24GiB; default: what is free there, less a reserve");
   line.option("--expert-slots", &expert_slots, 1, 1 << 20,
               "expert slots in each layer; default: as many as fit");
   line.option("--expert-policy", &policy, "which expert leaves its slot: lfu or lru");
   line.option("--prefill-chunk", &prefill_chunk, 0, 65'536,
-              "prompt rows in a round; 0: 512, fewer in a tight budget");
+              "prompt rows in a round; 0: 512 (on a GPU 2048), fewer in a tight budget");
+  line.flag("--no-graphs", &no_graphs, "test: the GPU records no rounds");
   line.option("--io", &io, "expert reads: auto, direct (unbuffered) or buffered");
   line.option("--read-advice", &read_advice, "read-ahead hints of buffered reads: off or bounded");
   line.option("--isa", &isa, "instruction set: auto, avx512, avx2 or scalar (same bits)");
@@ -72,6 +86,10 @@ EngineOptions EngineFlags::options() const {
     throw input_error("the model was given twice: {} and {}", model, positional_model);
   o.model = model.empty() ? positional_model : model;
   if (o.model.empty()) throw input_error("no model: give a GGUF file with -m");
+  o.device = device;
+  if (arithmetic) o.arithmetic = parse_arithmetic(*arithmetic);
+  if (vram) o.vram = parse_bytes("--vram", *vram);
+  o.graphs = !no_graphs;
   o.threads = threads;
   o.context = context;
   o.prefill_chunk = prefill_chunk;

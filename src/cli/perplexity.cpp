@@ -103,18 +103,21 @@ int perplexity(const Arguments& arguments) {
   outputs.write(engine->ledger());
   engine->close_trace();
   if (running.empty()) throw failure("interrupted before the first window was complete");
-  if (json)
-    print_json({{"perplexity", score.perplexity()},
-                {"error", score.error()},
-                {"windows", running.size()},
-                {"window", c},
-                {"scored", score.count},
-                {"running", running},
-                {"experts", experts_json(engine->expert_counters())},
-                {"memory", memory_json(*engine)}});
-  else
+  if (json) {
+    nlohmann::ordered_json object = {{"perplexity", score.perplexity()},
+                                     {"error", score.error()},
+                                     {"windows", running.size()},
+                                     {"window", c},
+                                     {"scored", score.count},
+                                     {"running", running}};
+    add_arithmetic(object, *engine);
+    object["experts"] = experts_json(engine->expert_counters());
+    object["memory"] = memory_json(*engine);
+    print_json(object);
+  } else {
     fmt::print("perplexity {:.4f} +/- {:.4f} ({} windows of {}, {} tokens scored)\n", score.perplexity(),
                score.error(), running.size(), c, score.count);
+  }
   return interrupted() ? 130 : 0;
 }
 

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/result_json.h"
+#include "engine/open_device.h"
 #include "lab/profile/report.h"
 #include "lab/profile/what_if.h"
 
@@ -74,6 +75,9 @@ void write_out(const std::string& text) {
     throw failure("stdout: writing failed");
 }
 
+/// For the hit curve. On a GPU every expert is resident, and a trace would keep rounds from being recorded.
+bool records_routes(const Flags& f) { return !f.what_if && is_cpu(f.engine.device); }
+
 lab::Layout layout_of(const Flags& f) { return f.markdown ? lab::Layout::markdown : lab::Layout::text; }
 
 int print_profile(const Flags& f, Engine& engine, const std::vector<lab::FittedPrompt>& prompts,
@@ -131,7 +135,7 @@ int profile(const Arguments& arguments) {
   request.cancel = &interrupted();
   const TemporaryFile routes;
   const EngineOptions options =
-      lab::profile_engine_options(f.engine.options(), request, f.what_if ? "" : routes.path);
+      lab::profile_engine_options(f.engine.options(), request, records_routes(f) ? routes.path : "");
   // Before loading: a prompt that does not fit is refused at once.
   std::vector<lab::FittedPrompt> prompts;
   {

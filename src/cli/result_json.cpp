@@ -3,7 +3,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
+#include "engine/open_device.h"
 
 namespace weir::cli {
 
@@ -41,7 +43,16 @@ nlohmann::ordered_json memory_json(const Engine& engine) {
     json["page_cache_bytes"] = *use.page_cache;
   else
     json["page_cache_bytes"] = "unknown";
+  if (const auto& device = engine.plan().device)
+    json["device"] = {{"device", device->device},
+                      {"budget_bytes", device->budget_bytes},
+                      {"plan_bytes", device->total_bytes}};
   return json;
+}
+
+void add_arithmetic(nlohmann::ordered_json& json, const Engine& engine) {
+  json["arithmetic"] = arithmetic_name(engine.arithmetic());
+  json["arithmetic_version"] = arithmetic_version;
 }
 
 void print_json(const nlohmann::ordered_json& json) {

@@ -17,6 +17,8 @@ nlohmann::ordered_json timings_json(const Timings& timings);
 nlohmann::ordered_json experts_json(const ExpertCounters& counters);
 /// {budget_bytes, peak_bytes, peak_rss_bytes, page_cache_bytes}
 nlohmann::ordered_json memory_json(const Engine& engine);
+/// Adds what the bits depend on: `arithmetic`, `arithmetic_version`.
+void add_arithmetic(nlohmann::ordered_json& json, const Engine& engine);
 /// Prints one line on stdout. Throws Error (failure) where stdout is gone.
 void print_json(const nlohmann::ordered_json& json);
 

@@ -79,9 +79,11 @@ nlohmann::ordered_json to_json(Engine& engine, const Result& r, uint64_t seed) {
                                  {"logits_hash", hex(r.logits_hash)},
                                  {"finish", finish_name(r.finish)},
                                  {"seed", seed},
+                                 {"device", engine.description()},
                                  {"timings", timings_json(r.timings)},
                                  {"experts", experts_json(engine.expert_counters())},
                                  {"memory", memory_json(engine)}};
+  add_arithmetic(json, engine);
   if (r.finish == Finish::failed) json["error"] = r.error;
   if (engine.ledger()) json["ledger"] = ledger_json(*engine.ledger());
   return json;

@@ -1,6 +1,7 @@
 // weir verify: proves on the user's machine that settings do not change tokens or logits.
 #include <fmt/core.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -99,10 +100,10 @@ int verify(const Arguments& arguments) {
   std::optional<int> predict;
   bool json = false, quick = false;
   std::string fault;
-  CommandLine line(
-      "verify",
-      "Runs prompts through threads, chunks, slots, policies, I/O, lanes, ledger and instruction sets; any "
-      "difference in tokens or logits fails.");
+  CommandLine line("verify",
+                   "Runs prompts through threads, chunks, slots, policies, I/O, lanes, ledger and "
+                   "instruction sets, on a GPU "
+                   "through recordings and against the CPU; any difference in tokens or logits fails.");
   flags.add(line, EngineFlags::With::engine);
   line.option("-f,--file", &file, "a prompt of your own, besides the built-in ones");
   line.option("-n,--predict", &predict, 1, 100'000, "new tokens a prompt; default 24, with --quick 8");
@@ -120,23 +121,28 @@ int verify(const Arguments& arguments) {
   if (!fault.empty()) cell_named(cells, fault).options.probe = &planted;
   Progress progress("verifying", cells.size(), "cells");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  std::vector<lab::VerifyOutcome> outcomes;
+  std::map<size_t, lab::VerifyOutcome> outcomes;  // by cell
   int failed = 0, skipped = 0;
-  for (const auto& cell : cells) {
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const lab::VerifyCell& cell = cells[i];
+    const size_t reference = lab::reference_of(cells, i);
     std::vector<std::string> different;
     std::optional<lab::Parting> parting;
     try {
-      outcomes.push_back(lab::run_cell(cell, prompts, n));
-      different = lab::differences(outcomes.front(), outcomes.back());
-      if (!different.empty()) parting = lab::locate_difference(cells.front(), cell, prompts, n);
+      if (i != reference && outcomes.count(reference) == 0)
+        throw input_error("the cell {} that it must equal was skipped", cells[reference].name);
+      const auto& outcome = outcomes[i] = lab::run_cell(cell, prompts, n);
+      different = lab::differences(outcomes[reference], outcome);
+      if (!different.empty()) parting = lab::locate_difference(cells[reference], cell, prompts, n);
     } catch (const Error& e) {
-      if (outcomes.empty() || e.kind() == Error::Kind::failure) throw;
+      outcomes.erase(i);
+      if (i == 0 || e.kind() == Error::Kind::failure) throw;
       ++skipped;  // this setting does not fit here (no AVX2, no unbuffered reads, the budget)
       if (!json) fmt::print("{:<24} skipped: {}\n", cell.name, e.what());
       rows.push_back({{"cell", cell.name}, {"skipped", e.what()}});
       continue;
     }
-    const auto& o = outcomes.back();
+    const auto& o = outcomes[i];
     failed += different.empty() ? 0 : 1;
     if (!json) {
       fmt::print("{:<24} tokens {}  logits {}  {:>6} hits {:>6} misses  {}\n", cell.name,
@@ -147,13 +153,18 @@ int verify(const Arguments& arguments) {
       std::fflush(stdout);
     }
     rows.push_back(to_json(o, different));
+    if (!cell.reference.empty()) rows.back()["reference"] = cell.reference;
     if (parting) rows.back()["first_difference"] = to_json(*parting);
     progress.update(outcomes.size());
   }
-  if (json)
-    print_json({{"model", options.model}, {"cells", rows}, {"different", failed}, {"skipped", skipped}});
-  else
-    fmt::print("{} cells, {} different, {} skipped\n", cells.size(), failed, skipped);
+  if (json) {
+    nlohmann::ordered_json object = {
+        {"model", options.model}, {"cells", rows}, {"different", failed}, {"skipped", skipped}};
+    add_arithmetic(object, probe);
+    print_json(object);
+    return failed > 0 ? 1 : 0;
+  }
+  fmt::print("{} cells, {} different, {} skipped\n", cells.size(), failed, skipped);
   return failed > 0 ? 1 : 0;
 }
 

@@ -284,7 +284,7 @@ void Engine::pause_ledger(bool paused) {
   WEIR_CHECK(ledger_ && !ledger_->running(), "a ledger that is {}", ledger_ ? "running" : "not there");
   ledger_paused_ = paused;
   device_->set_ledger(ledger());
-  reader_->set_ledger(ledger());
+  if (reader_) reader_->set_ledger(ledger());
 }
 
 MemoryUse Engine::memory_use() const {

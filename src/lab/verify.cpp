@@ -53,52 +53,108 @@ std::vector<std::string> differences(const VerifyOutcome& base, const VerifyOutc
   return lines;
 }
 
-std::vector<VerifyCell> verify_matrix(const EngineOptions& base, const Engine& probe) {
-  std::vector<VerifyCell> cells;
-  const auto add_to = [&](bool quick, std::string name, auto&& change, bool together = false) {
-    VerifyCell cell{std::move(name), base, together, quick};
-    change(cell.options);
-    cells.push_back(std::move(cell));
-  };
-  const auto add = [&](std::string name, auto&& change) { add_to(true, std::move(name), change); };
-  const auto add_long = [&](std::string name, auto&& change) { add_to(false, std::move(name), change); };
-  add("base", [](EngineOptions&) {});
-  add("threads 1", [](EngineOptions& o) { o.threads = 1; });
-  add_long("threads 2", [](EngineOptions& o) { o.threads = 2; });
-  for (const int chunk : {1, 7, 64})
-    add_to(chunk == 7, fmt::format("prefill chunk {}", chunk),
-           [=](EngineOptions& o) { o.prefill_chunk = chunk; });
-  add("prefill in one chunk", [&](EngineOptions& o) { o.prefill_chunk = probe.context(); });
-  const int k = probe.config().top_k, experts = probe.config().experts;
-  if (k > 0) {
-    for (const int slots : {k, k + 1, 2 * k, experts})
-      if (slots <= experts)
-        add_to(slots == k || slots == experts, fmt::format("expert slots {}", slots),
-               [=](EngineOptions& o) { o.expert_slots = slots; });
-    add_long("policy lfu", [=](EngineOptions& o) {
-      o.policy = ExpertPolicy::lfu, o.expert_slots = std::min(experts, 2 * k);
-    });
-    add("policy lru",
-        [=](EngineOptions& o) { o.policy = ExpertPolicy::lru, o.expert_slots = std::min(experts, 2 * k); });
-    add_long("io direct", [](EngineOptions& o) { o.reader.mode = IoMode::direct; });
-    add("io buffered", [](EngineOptions& o) { o.reader.mode = IoMode::buffered; });
-    add("io thread pool", [](EngineOptions& o) { o.reader.io_uring = false; });
-    for (const uint64_t seed : {1, 2, 3})
-      add_to(seed == 1, fmt::format("landing order {}", seed), [=](EngineOptions& o) {
-        o.landing_order_seed = seed, o.expert_slots = std::min(experts, 2 * k);
-      });
+namespace {
+
+class Matrix {
+ public:
+  explicit Matrix(const EngineOptions& base) : base_(base) {}
+  template <typename F>
+  VerifyCell& add(std::string name, F&& change) {
+    cells_.push_back({std::move(name), base_});
+    change(cells_.back().options);
+    return cells_.back();
   }
-  add_to(
-      true, "lanes 4", [](EngineOptions& o) { o.lanes = 4; }, true);
-  add("ledger 1", [](EngineOptions& o) { o.ledger.enabled = true; });
-  add_long("ledger 16", [](EngineOptions& o) { o.ledger.enabled = true, o.ledger.ring_rounds = 16; });
-  add("ledger with delays", [](EngineOptions& o) {
+  /// Not in the short matrix.
+  template <typename F>
+  void add_long(std::string name, F&& change) {
+    add(std::move(name), change).quick = false;
+  }
+  std::vector<VerifyCell> take() { return std::move(cells_); }
+
+ private:
+  EngineOptions base_;
+  std::vector<VerifyCell> cells_;
+};
+
+void add_rounds(Matrix& m, int context) {
+  for (const int chunk : {1, 7, 64})
+    m.add(fmt::format("prefill chunk {}", chunk), [=](EngineOptions& o) { o.prefill_chunk = chunk; }).quick =
+        chunk == 7;
+  m.add("prefill in one chunk", [=](EngineOptions& o) { o.prefill_chunk = context; });
+  m.add("lanes 4", [](EngineOptions& o) { o.lanes = 4; }).together = true;
+}
+
+void add_ledger(Matrix& m) {
+  m.add("ledger 1", [](EngineOptions& o) { o.ledger.enabled = true; });
+  m.add_long("ledger 16", [](EngineOptions& o) { o.ledger.enabled = true, o.ledger.ring_rounds = 16; });
+  m.add("ledger with delays", [](EngineOptions& o) {
     o.ledger.enabled = o.ledger.trace = true;
     o.ledger.inject_role = Role::attention, o.ledger.inject_ns = 100'000;
   });
-  add("isa scalar", [](EngineOptions& o) { o.isa = Isa::scalar; });
-  add("isa avx2", [](EngineOptions& o) { o.isa = Isa::avx2; });
-  return cells;
+}
+
+void add_streaming(Matrix& m, int k, int experts) {
+  const auto streaming = [=](EngineOptions& o) { o.expert_slots = std::min(experts, 2 * k); };
+  for (const int slots : {k, k + 1, 2 * k, experts})
+    if (slots <= experts)
+      m.add(fmt::format("expert slots {}", slots), [=](EngineOptions& o) { o.expert_slots = slots; }).quick =
+          slots == k || slots == experts;
+  m.add_long("policy lfu", [=](EngineOptions& o) { o.policy = ExpertPolicy::lfu, streaming(o); });
+  m.add("policy lru", [=](EngineOptions& o) { o.policy = ExpertPolicy::lru, streaming(o); });
+  m.add_long("io direct", [](EngineOptions& o) { o.reader.mode = IoMode::direct; });
+  m.add("io buffered", [](EngineOptions& o) { o.reader.mode = IoMode::buffered; });
+  m.add("io thread pool", [](EngineOptions& o) { o.reader.io_uring = false; });
+  for (const uint64_t seed : {1, 2, 3})
+    m.add(fmt::format("landing order {}", seed), [=](EngineOptions& o) {
+       o.landing_order_seed = seed, streaming(o);
+     }).quick = seed == 1;
+}
+
+std::vector<VerifyCell> gpu_matrix(const EngineOptions& base, int context) {
+  Matrix m(base);
+  m.add("base", [](EngineOptions&) {});
+  m.add("graphs off", [](EngineOptions& o) { o.graphs = false; });
+  add_rounds(m, context);
+  m.add_long("lanes 4, graphs off", [](EngineOptions& o) { o.lanes = 4, o.graphs = false; });
+  add_ledger(m);
+  m.add_long("ledger 1, graphs off", [](EngineOptions& o) { o.ledger.enabled = true, o.graphs = false; });
+  const std::string cpu = "cpu", portable = "portable";
+  m.add(cpu, [](EngineOptions& o) {
+     o.device = "cpu", o.arithmetic = Arithmetic::portable, o.vram.reset(), o.make_device = nullptr;
+   }).reference = cpu;
+  m.add(portable, [](EngineOptions& o) { o.arithmetic = Arithmetic::portable; }).reference = cpu;
+  for (const int chunk : {1, 7})
+    m.add(fmt::format("portable, prefill chunk {}", chunk), [=](EngineOptions& o) {
+       o.arithmetic = Arithmetic::portable, o.prefill_chunk = chunk;
+     }).reference = cpu;
+  auto& lanes =
+      m.add("portable, lanes 4", [](EngineOptions& o) { o.arithmetic = Arithmetic::portable, o.lanes = 4; });
+  lanes.reference = cpu, lanes.together = true;
+  return m.take();
+}
+
+}  // namespace
+
+std::vector<VerifyCell> verify_matrix(const EngineOptions& base, const Engine& probe) {
+  if (probe.plan().device) return gpu_matrix(base, probe.context());
+  Matrix m(base);
+  m.add("base", [](EngineOptions&) {});
+  m.add("threads 1", [](EngineOptions& o) { o.threads = 1; });
+  m.add_long("threads 2", [](EngineOptions& o) { o.threads = 2; });
+  add_rounds(m, probe.context());
+  if (const int k = probe.config().top_k; k > 0) add_streaming(m, k, probe.config().experts);
+  add_ledger(m);
+  m.add("isa scalar", [](EngineOptions& o) { o.isa = Isa::scalar; });
+  m.add("isa avx2", [](EngineOptions& o) { o.isa = Isa::avx2; });
+  return m.take();
+}
+
+size_t reference_of(const std::vector<VerifyCell>& cells, size_t i) {
+  if (cells[i].reference.empty()) return 0;
+  for (size_t j = 0; j <= i; ++j)
+    if (cells[j].name == cells[i].reference) return j;
+  WEIR_CHECK(false, "no cell {}", cells[i].reference);
+  return 0;
 }
 
 VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& prompts, int n,

@@ -22,6 +22,7 @@ struct VerifyCell {
   EngineOptions options;
   bool together = false;  ///< all prompts at once in lanes of one engine, instead of one after the other
   bool quick = true;      ///< belongs to the short matrix too
+  std::string reference{};  ///< the cell that it must equal, which comes before it; empty: the first
 };
 
 struct VerifyOutcome {
@@ -36,9 +37,13 @@ struct VerifyOutcome {
 std::vector<std::string> differences(const VerifyOutcome& base, const VerifyOutcome& outcome);
 
 /// The matrix for a model: threads, prefill chunk, slots, policy, I/O, landing order, lanes, ledger,
-/// instruction set. The first cell is the base. `base` carries the user's own settings (memory, context). One
-/// cell of each kind is marked quick.
+/// instruction set; on a GPU prefill chunk, lanes, ledger, recordings, and the portable arithmetic against
+/// the CPU's. The first cell is the base. `base` carries the user's own settings (memory, context). One cell
+/// of each kind is marked quick.
 std::vector<VerifyCell> verify_matrix(const EngineOptions& base, const Engine& probe);
+
+/// Index of the cell that cells[i] must equal.
+size_t reference_of(const std::vector<VerifyCell>& cells, size_t i);
 
 /// Runs one cell: greedy, `n` new tokens a prompt. `recorder` (or null) sees every operation; the cell's own
 /// probe is then the recorder's to call.

@@ -155,6 +155,15 @@ TEST_F(CliBadInput, BudgetBelowTheFloorIsRefusedWithTheSmallestThatWouldDo) {
   expect_refused(weir(arguments), {"1.00 MiB", "smallest"});
 }
 
+TEST_F(CliBadInput, DevicesAndArithmeticsThatAreNotThereAreNamed) {
+  expect_refused(run(tiny(), {"--device", "tpu"}), {"--device", "tpu", "cpu", "cuda:N"});
+  expect_refused(run(tiny(), {"--device", "cuda:99"}), {"--device cuda:99"});
+  expect_refused(run(tiny(), {"--arithmetic", "sloppy"}), {"--arithmetic", "sloppy", "portable", "fast"});
+  expect_refused(run(tiny(), {"--arithmetic", "fast"}), {"--arithmetic fast", "CPU"});
+  expect_refused(run(tiny(), {"--vram", "1GiB"}), {"--vram", "--memory"});
+  expect_refused(run(tiny(), {"--vram", "many"}), {"--vram", "many"});
+}
+
 TEST_F(CliBadInput, ContextOverTheModelsIsRefusedWithTheModels) {
   expect_refused(run(tiny(), {"-c", "100000"}), {"100000", "512"});
 }

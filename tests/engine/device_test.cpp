@@ -263,6 +263,28 @@ TEST(EngineOnADevice, ThePlanIsWhatTheDeviceAllocates) {
   EXPECT_EQ(engine->plan().request.weight_bytes, 0u);
 }
 
+TEST(EngineOnADeviceSlow, TheWholeMatrixIsEqualToItsReferences) {
+  EngineOptions o = options();
+  o.context = 128;
+  const Deferred deferred;
+  deferred.put_into(o);
+  const auto cells = lab::verify_matrix(o, Engine(o));
+  std::vector<std::string> names;
+  for (const auto& cell : cells) names.push_back(cell.name);
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"graphs off", "lanes 4", "ledger 1", "prefill chunk 7", "cpu",
+                                              "portable", "portable, lanes 4"}));
+  EXPECT_THAT(names, ::testing::Not(::testing::Contains(::testing::HasSubstr("slots")))) << "nothing streams";
+  const std::vector<lab::VerifyPrompt> prompts = {{"a", request(1, 9).prompt}, {"b", request(1, 30).prompt}};
+  std::vector<lab::VerifyOutcome> outcomes;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    outcomes.push_back(lab::run_cell(cells[i], prompts, 5));
+    const size_t reference = lab::reference_of(cells, i);
+    EXPECT_EQ(cells[reference].name, cells[i].reference.empty() ? "base" : "cpu");
+    for (const auto& line : lab::differences(outcomes[reference], outcomes[i])) ADD_FAILURE() << line;
+  }
+  EXPECT_TRUE(lab::differences(outcomes.front(), outcomes.back()).empty()) << "here both compute on the CPU";
+}
+
 /// What an engine with these options is refused for; "opened" where it is not.
 std::string refusal(const EngineOptions& o) {
   try {

@@ -128,8 +128,12 @@ TEST(ProfileLevers, WhatAttacksTheLargestBlockComesFirstAndWhatIsNotBuiltHasNoNu
   for (const char* name : {"drafting", "device"}) {
     ASSERT_NE(find(all, name), nullptr);
     EXPECT_EQ(find(all, name)->gain, std::nullopt);
-    EXPECT_NE(find(all, name)->how.find("not available yet"), std::string::npos);
   }
+  EXPECT_NE(find(all, "drafting")->how.find("not available yet"), std::string::npos);
+  EXPECT_NE(find(all, "device")->how.find("not measured here"), std::string::npos);
+  p.settings.on_gpu = true;
+  EXPECT_EQ(find(levers(p), "device"), nullptr) << "it is on one";
+  p.settings.on_gpu = false;
   for (ProfileRun& run : p.runs)  // now waiting is the largest
     run.decode.roles[static_cast<size_t>(Role::expert_wait)].per_round.sum_ns *= 3,
         run.decode.wall_ns += 2 * role_ns(run.decode, Role::expert_wait) / 3;

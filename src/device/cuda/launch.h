@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <set>
 
 #include "base/error.h"
 
@@ -26,6 +27,7 @@ struct Stream {
   /// can be the first of a role take it (take_stamp).
   uint64_t* stamp = nullptr;
   uint64_t launches = 0;
+  std::set<const void*> prepared;  ///< kernels that launch() has set up
   uint64_t* take_stamp() {
     uint64_t* s = stamp;
     stamp = nullptr;
@@ -39,6 +41,12 @@ template <typename... P, typename... A>
 void launch(Stream& s, const char* operation, void (*kernel)(P...), dim3 grid, dim3 block,
             size_t shared_bytes, A&&... args) {
   WEIR_CHECK(s.stamp == nullptr, "{} begins a role but does not stamp", operation);
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  // One division of a multiprocessor's memory for all: changing it drains the multiprocessor, and the next
+  // kernel could not start early.
+  if (s.prepared.insert(function).second)
+    check(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, 100),
+          "cudaFuncSetAttribute", operation);
   cudaLaunchAttribute attribute[1];
   attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute[0].val.programmaticStreamSerializationAllowed = 1;

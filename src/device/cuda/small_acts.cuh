@@ -90,21 +90,32 @@ __device__ __forceinline__ void load_eight(const float* from, bool held, float (
   v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
 
-/// Rows of x, [shape.rows, in] from global memory (16-byte aligned), quantised by all warps of the block.
-/// Ends without a barrier.
-template <bool kPer256, bool kSums>
+/// Rows of x, [shape.rows, in] from global memory (16-byte aligned), quantised by all warps of the block,
+/// kAtOnce super-blocks each at a time, whose loads are in flight together. Ends without a barrier.
+template <bool kPer256, bool kSums, int kAtOnce>
 __device__ __forceinline__ void quantise_rows(uint8_t* shared, const SmallShape& shape, const float* x) {
   const int warps = static_cast<int>(blockDim.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  for (int i = static_cast<int>(threadIdx.x / 32); i < shape.rows * shape.supers; i += warps) {
-    const int row = i / shape.supers, super = i % shape.supers;
-    const bool held = super * super_values + 8 * lane < shape.in;
-    float v[8];
-    load_eight(x + static_cast<int64_t>(row) * shape.in + super * super_values + 8 * lane, held, v);
-    uint8_t* q = shared + shape.q_at + row * shape.q_stride + super * super_values;
-    auto* scale = reinterpret_cast<float*>(shared + shape.scale_at + row * shape.scale_stride);
-    auto* sums = reinterpret_cast<int16_t*>(shared + shape.sums_at + row * shape.sums_stride);
-    quantise_super<kPer256>(v, held, q, scale + super * (kPer256 ? 1 : 8),
-                            kSums ? sums + super * 8 : nullptr);
+  const int count = shape.rows * shape.supers;
+  for (int first = static_cast<int>(threadIdx.x / 32); first < count; first += kAtOnce * warps) {
+    float v[kAtOnce][8];
+    bool held[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = first + k * warps, row = i / shape.supers,
+                at = i % shape.supers * super_values + 8 * lane;
+      held[k] = i < count && at < shape.in;
+      load_eight(x + static_cast<int64_t>(row) * shape.in + at, held[k], v[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = first + k * warps, row = i / shape.supers, super = i % shape.supers;
+      if (i >= count) break;
+      uint8_t* q = shared + shape.q_at + row * shape.q_stride + super * super_values;
+      auto* scale = reinterpret_cast<float*>(shared + shape.scale_at + row * shape.scale_stride);
+      auto* sums = reinterpret_cast<int16_t*>(shared + shape.sums_at + row * shape.sums_stride);
+      quantise_super<kPer256>(v[k], held[k], q, scale + super * (kPer256 ? 1 : 8),
+                              kSums ? sums + super * 8 : nullptr);
+    }
   }
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int soft_limit = 120 * 1024;
 /// Tiles of a block with more than one row: their integers take room.
-constexpr int most_tiles = 8;
+constexpr int most_tiles = 4;
 
 int tiles_of(int64_t outs) { return static_cast<int>((outs + tile_rows - 1) / tile_rows); }
 
@@ -44,7 +44,7 @@ void small_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups
   SmallNeeds needs;
   needs.type = bank.gate.type, needs.in = bank.gate.in, needs.one_row = one_row, needs.rows = rows;
   needs.tile_multiple = 2;
-  needs.tiles = 2 * share(s, static_cast<int64_t>(pairs) * experts, one_row ? 4 : 2);
+  needs.tiles = 2 * share(s, static_cast<int64_t>(pairs) * experts, one_row ? 4 : 1);
   needs.soft_limit = soft_limit;
   task.shape = plan_small(needs);
   task.gate = static_cast<const uint8_t*>(bank.gate.data),

@@ -25,7 +25,7 @@ __device__ __forceinline__ bool group_pairs_of(const ExpertGroups& groups, const
 }
 
 template <typename Codec, bool kOneRow, bool kStamp>
-__global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
+__global__ void __launch_bounds__(32 * most_warps(kOneRow), blocks_at_once<Codec, kOneRow>)
     gate_up_kernel(const GateUpTask task, uint64_t* stamp_slot) {
   constexpr bool per256 = Codec::act == ActFormat::per256, has_sums = Codec::has_minimum;
   WEIR_DYNAMIC_SHARED(shared);
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
 
   const auto row_of = [&](int i) { return task.groups.pairs[pairs.begin + i] / task.top_k; };
   if constexpr (kOneRow)
-    quantise_rows<per256, has_sums>(shared, shape, task.x);
+    quantise_rows<per256, has_sums, 1>(shared, shape, task.x);
   else
     stage_rows<per256, has_sums>(shared, shape, task.acts, 0, 0, pairs.count, row_of);
   const int rows = kOneRow ? 1 : pairs.count;
@@ -84,18 +84,10 @@ __global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
       });
 }
 
-/// Holds in a kernel whose predecessor calls allow_next() after its own wait: all launches before that one
-/// are complete. The emulation, which runs one kernel after another, knows no state between.
-__device__ __forceinline__ void earlier_are_complete() {
-#if defined(WEIR_CUDA_EMULATION)
-  wait_for_previous();
-#endif
-}
-
 /// One row. A tile is 16 outputs of one expert; a block has the same 16 of all experts, as tiles side by side
 /// and groups of tiles one after another.
 template <typename Codec>
-__global__ void __launch_bounds__(32 * max_small_warps, Fragments<Codec>::step_k == 16 ? 1 : 2)
+__global__ void __launch_bounds__(32 * most_warps(true), blocks_at_once<Codec, true>)
     down_sum_kernel(const DownTask task) {
   constexpr bool per256 = Codec::act == ActFormat::per256, has_sums = Codec::has_minimum;
   allow_next();
@@ -109,11 +101,9 @@ __global__ void __launch_bounds__(32 * max_small_warps, Fragments<Codec>::step_k
   auto* slots = reinterpret_cast<int32_t*>(shared + shape.extra_at);
   auto* weights = reinterpret_cast<float*>(slots + task.top_k);
   float* parts = weights + task.top_k;
-  // Read past the first-level cache, which may hold an earlier layer's ids.
-  if (task.after_gate_up)
-    earlier_are_complete();  // the router among them: gate_up_kernel
-  else
-    wait_for_previous();
+  // After gate_up_kernel the router is complete (see its allow_next()). Read past the first-level cache,
+  // which may hold an earlier layer's ids.
+  if (!task.after_gate_up) wait_for_previous();
   for (int j = thread; j < task.top_k; j += static_cast<int>(blockDim.x)) {
     const int expert = __ldcg(task.ids + j);
     slots[j] = task.slot_of ? __ldcg(task.slot_of + expert) : expert;
@@ -131,7 +121,7 @@ __global__ void __launch_bounds__(32 * max_small_warps, Fragments<Codec>::step_k
   wait_for_previous();
   float before = 0;
   if (thread < valid) before = task.h[first + thread];
-  quantise_rows<per256, has_sums>(shared, shape, task.act);
+  quantise_rows<per256, has_sums, 2>(shared, shape, task.act);
   stages.run(
       ahead, 1, shape.tiles * tile_rows, tile_at,
       [&](int group, int tile) { return group * shape.tiles + tile; },
@@ -154,7 +144,8 @@ __global__ void __launch_bounds__(32 * max_small_warps, Fragments<Codec>::step_k
 }
 
 template <typename Codec>
-__global__ void __launch_bounds__(32 * max_small_warps, 1) down_kernel(const DownTask task) {
+__global__ void __launch_bounds__(32 * most_warps(false), blocks_at_once<Codec, false>)
+    down_kernel(const DownTask task) {
   constexpr bool per256 = Codec::act == ActFormat::per256, has_sums = Codec::has_minimum;
   allow_next();
   WEIR_DYNAMIC_SHARED(shared);

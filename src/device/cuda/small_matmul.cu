@@ -47,7 +47,7 @@ void small_matmul(Stream& s, const SmallMatmul& args) {
   task.groups = (task.tiles + task.shape.tiles - 1) / task.shape.tiles;
   int blocks = task.groups;
   if (!resident) {
-    constexpr int multiprocessor_bytes = 220 * 1024, multiprocessor_threads = 1024;
+    constexpr int multiprocessor_bytes = 228 * 1024, multiprocessor_threads = 1024;
     const int at_once = std::clamp(std::min(multiprocessor_bytes / (task.shape.shared_bytes + 1024),
                                             multiprocessor_threads / task.shape.threads),
                                    1, 8);

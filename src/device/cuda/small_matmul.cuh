@@ -35,7 +35,9 @@ __device__ __forceinline__ MatmulTile matmul_tile(const SmallMatmulTask& task, i
 }
 
 template <typename Codec, bool kOneRow, bool kStamp>
-__global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
+__global__ void __launch_bounds__(32 * most_warps(kOneRow), kOneRow&& Fragments<Codec>::integer_scale
+                                                                ? 2
+                                                                : blocks_at_once<Codec, kOneRow>)
     small_matmul_kernel(const SmallMatmulTask task, uint64_t* stamp_slot) {
   constexpr bool per256 = Codec::act == ActFormat::per256, has_sums = Codec::has_minimum;
   allow_next();
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(32 * max_small_warps, kOneRow ? 2 : 1)
     if (task.norm)
       norm_and_quantise<per256, has_sums>(shared, shape, scratch, task.x, task.eps);
     else
-      quantise_rows<per256, has_sums>(shared, shape, task.x);
+      quantise_rows<per256, has_sums, 1>(shared, shape, task.x);
   } else {
     stage_rows<per256, has_sums>(shared, shape, task.acts, 0, 0, task.rows, row_of);
   }

@@ -50,7 +50,8 @@ SmallShape lay_out(const SmallNeeds& needs, const FormatShape& f, SmallShape s) 
   s.sums_stride = held * 16 + (needs.one_row ? 0 : 16);
   s.scale_stride = held * (f.per256 ? 4 : 32);
   const int units = s.tiles * s.width;
-  s.threads = 32 * std::min(max_small_warps, units <= max_small_warps ? units : (units + 1) / 2);
+  const int warps = most_warps(needs.one_row);
+  s.threads = 32 * std::min(warps, units <= warps ? units : (units + 1) / 2);
 
   int at = barrier_bytes;
   s.stage_at = at, at += s.buffers * s.stage_bytes;

@@ -16,7 +16,9 @@ inline constexpr int super_values = 256;
 inline constexpr int segment_supers = 8;
 /// Words between the rows of the exchange, so that a fragment's 32 lanes store to 32 banks.
 inline constexpr int exchange_stride = 20;
-inline constexpr int max_small_warps = 16;
+/// Warps of a block at most: for one row many, which share one unit each; for more rows fewer with more
+/// registers, in more blocks.
+constexpr int most_warps(bool one_row) { return one_row ? 16 : 8; }
 
 struct SmallShape {
   int in = 0, supers = 0;      ///< values and super-blocks of K (the last may be short)

@@ -19,6 +19,12 @@ struct TileRows {
 template <typename Codec>
 inline constexpr bool wants_sixteen = Fragments<Codec>::block_bytes % 16 == 0 && Codec::block_elements == 256;
 
+/// Blocks of the largest size that registers must allow side by side; formats that need more registers give
+/// up one rather than spill.
+template <typename Codec, bool kOneRow>
+inline constexpr int blocks_at_once =
+    kOneRow ? (Fragments<Codec>::step_k == 32 && Fragments<Codec>::integer_scale ? 2 : 1) : 2;
+
 /// Where byte `from` of a row lies in its staged copy: copies begin at the 16 bytes that enclose it. Q4_K's
 /// fragments need 16 themselves: rows that do not lie so are moved when copied (stage_tile).
 template <typename Codec>

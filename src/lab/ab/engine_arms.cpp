@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "engine/open_device.h"
 #include "lab/machine.h"
 
 namespace weir::lab::ab {
@@ -60,6 +62,13 @@ void read_ledger(const Ledger& ledger, Metric metric, Observation& o) {
   o.value = static_cast<double>(o.metric_ns) * 1e-6;
 }
 
+/// Whether both arms can be loaded, as far as the memory of the device that they share goes.
+bool fit_one_device(const ResidencyPlan& a, const ResidencyPlan& b) {
+  if (!a.device || !b.device || a.device->device != b.device->device) return true;
+  return a.device->total_bytes + b.device->total_bytes <=
+         std::min(a.device->budget_bytes, b.device->budget_bytes);
+}
+
 /// Runs `work` so that its errors of input name the arm.
 template <typename Work>
 auto naming(Side side, Work work) {
@@ -87,7 +96,7 @@ EngineArms::EngineArms(std::array<EngineArm, 2> arms, std::vector<PromptText> pr
     meter_.end();
     together += arm.facts.plan_bytes;
   }
-  both_resident_ = together <= room_bytes;
+  both_resident_ = together <= room_bytes && fit_one_device(arms_[0].engine->plan(), arms_[1].engine->plan());
   const Engine& a = *arms_[0].engine;
   model_bytes_ = a.model().total_bytes();
   design.model = a.model().path();
@@ -112,7 +121,9 @@ void EngineArms::open(Side side) {
   o.threads = arm.engine->options().threads, o.context = arm.engine->context();
   o.prefill_chunk = arm.engine->options().prefill_chunk;
   o.memory = plan.request.budget_bytes;
-  arm.facts = {arm.engine->description(), plan.slots, plan.total_bytes};
+  if (plan.device) o.vram = plan.device->budget_bytes;
+  arm.facts = {arm.engine->description(), plan.slots, plan.total_bytes,
+               arithmetic_name(arm.engine->arithmetic()), arithmetic_version};
 }
 
 void EngineArms::tokenise(Side side, const std::vector<PromptText>& prompts) {

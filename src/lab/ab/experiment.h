@@ -85,6 +85,8 @@ struct ArmFacts {
   std::string description;  ///< device, threads, how experts are read
   int slots = 0;            ///< per layer
   uint64_t plan_bytes = 0;
+  std::string arithmetic = "portable";
+  int arithmetic_version = 0;  ///< 0: not known
 };
 
 struct Setting {

@@ -135,7 +135,11 @@ Design read_design(const Object& o) {
 // --- the setting
 
 Json arm_json(const ArmFacts& arm) {
-  return {{"description", arm.description}, {"slots", arm.slots}, {"plan_bytes", arm.plan_bytes}};
+  return {{"description", arm.description},
+          {"slots", arm.slots},
+          {"plan_bytes", arm.plan_bytes},
+          {"arithmetic", arm.arithmetic},
+          {"arithmetic_version", arm.arithmetic_version}};
 }
 
 Json setting_json(const Setting& s) {
@@ -154,7 +158,13 @@ Json setting_json(const Setting& s) {
 }
 
 ArmFacts read_arm(const Object& o) {
-  return {o.text("description"), o.integer("slots", 0, std::numeric_limits<int>::max()), o.u64("plan_bytes")};
+  ArmFacts arm{o.text("description"), o.integer("slots", 0, std::numeric_limits<int>::max()),
+               o.u64("plan_bytes")};
+  // Files from before there was a choice have neither.
+  if (o.has("arithmetic")) arm.arithmetic = o.text("arithmetic");
+  if (o.has("arithmetic_version"))
+    arm.arithmetic_version = o.integer("arithmetic_version", 0, std::numeric_limits<int>::max());
+  return arm;
 }
 
 Setting read_setting(const Object& o) {

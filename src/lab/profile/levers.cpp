@@ -139,9 +139,11 @@ void add_what_is_not_built(const Base& base, std::vector<Lever>& all) {
       device += static_cast<double>(role_ns(base.decode, static_cast<Role>(r)));
   all.push_back({"drafting", "none yet", std::nullopt, false, base.largest_computes(),
                  "not available yet, so nothing was measured and nothing is predicted"});
+  if (base.profile.settings.on_gpu) return;
   all.push_back(
-      {"device", "none yet", std::nullopt, false, base.largest_computes(),
-       fmt::format("not available yet; the ceiling of any device, if all {:.1f} % of its roles' time "
+      {"device", built_with_cuda() ? "--device cuda:N" : "a build with CUDA", std::nullopt, false,
+       base.largest_computes(),
+       fmt::format("not measured here; the ceiling of any device, if all {:.1f} % of its roles' time "
                    "went away and nothing else changed, is {:.2f} times the speed",
                    100 * device / std::max(base.wall, 1.0), base.gain(device))});
 }

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "engine/open_device.h"
 #include "lab/profile/hit_curve.h"
 #include "lab/profile/levers.h"
 
@@ -53,6 +54,8 @@ ProfileSettings profile_settings(const Engine& engine, const ProfileRequest& req
   ProfileSettings s;
   s.model = engine.model().path();
   s.device = engine.description();
+  s.on_gpu = engine.plan().device.has_value();
+  s.arithmetic = arithmetic_name(engine.arithmetic());
   s.threads = engine.options().threads;
   s.processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   s.context = engine.context();

@@ -25,6 +25,8 @@ struct ProfileRun {
 
 struct ProfileSettings {
   std::string model, device;  ///< path; "cpu: 2 threads, avx2; experts: io_uring, unbuffered"
+  bool on_gpu = false;
+  std::string arithmetic = "portable";
   int threads = 1, processors = 1;
   int context = 0, new_tokens = 0;
   uint64_t seed = 0;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/arithmetic.h"
 #include "base/stats.h"
 #include "lab/profile/analysis.h"
 #include "lab/profile/levers.h"
@@ -96,6 +97,8 @@ Json curve_json(const Profile& profile) {
 Json settings_json(const ProfileSettings& s) {
   return {{"model", s.model},
           {"device", s.device},
+          {"arithmetic", s.arithmetic},
+          {"arithmetic_version", arithmetic_version},
           {"threads", s.threads},
           {"context", s.context},
           {"experts", s.experts},
