@@ -74,7 +74,7 @@ class CudaRows : public testing::TestWithParam<int> {
     if (skip_) GTEST_SKIP() << "no GPU, or an order of the emulator's";
   }
   std::unique_ptr<Device> cpu_ = make_cpu_device(1, Isa::scalar);
-  Stream s_{.handle = nullptr, .multiprocessors = 8};
+  Stream s_{nullptr, 8};
   bool skip_ = false;
 };
 
