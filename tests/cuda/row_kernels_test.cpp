@@ -74,11 +74,7 @@ class CudaRows : public testing::TestWithParam<int> {
     if (skip_) GTEST_SKIP() << "no GPU, or an order of the emulator's";
   }
   std::unique_ptr<Device> cpu_ = make_cpu_device(1, Isa::scalar);
-  Stream s_ = [] {
-    Stream s;
-    s.multiprocessors = 8;
-    return s;
-  }();
+  Stream s_{nullptr, 8};
   bool skip_ = false;
 };
 

@@ -27,7 +27,7 @@ struct Stream {
   /// can be the first of a role take it (take_stamp).
   uint64_t* stamp = nullptr;
   uint64_t launches = 0;
-  std::set<const void*> prepared;  ///< kernels that launch() has set up
+  std::set<const void*> prepared{};  ///< kernels that launch() has set up
   uint64_t* take_stamp() {
     uint64_t* s = stamp;
     stamp = nullptr;

@@ -155,6 +155,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 // --- launches
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9,
   cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
 enum cudaLaunchAttributeID {
