@@ -220,7 +220,7 @@ void start_block() {
     for (unsigned y = 0; y < blockDim.y; ++y)
       for (unsigned x = 0; x < blockDim.x; ++x, ++t) {
         k.threads[t].index = {x, y, z};
-        k.threads[t].context = make_context(k.stacks.top(t), Stacks::bytes - 4096, thread_main);
+        k.threads[t].context = make_context(k.stacks.top(t), Stacks::bytes - 20480, thread_main);
         k.warps[t / 32].exists |= 1u << (t % 32);
         make_ready(t);
       }

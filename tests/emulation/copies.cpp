@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <vector>
 
@@ -21,6 +20,17 @@ struct Copy {
   size_t bytes;
 };
 
+/// A thread's cp_async16 copies that it has not waited for, oldest first.
+struct ThreadCopies {
+  struct Entry {
+    Copy copy;
+    uint32_t group;
+  };
+  std::vector<Entry> entries;
+  size_t first = 0;
+  uint32_t group = 0;  ///< that the next copy joins
+};
+
 struct Barrier {
   uint32_t arrivals = 0;  ///< a phase
   uint32_t arrived = 0;
@@ -33,12 +43,10 @@ constexpr uint64_t barrier_mark = 0x7fff'ba99'1e9a'11ed;
 
 struct State {
   std::map<uint64_t*, Barrier> barriers;
-  std::map<int, std::deque<std::vector<Copy>>> groups;  ///< by thread; the last one is not committed
+  ThreadCopies threads[1024];
 };
-State& state() {
-  static State s;
-  return s;
-}
+State the_state;
+inline State& state() { return the_state; }
 
 /// What runs until it is waited for: its destination is nothing that may be read.
 void begin(const Copy& copy) { memset(copy.to, 0xff, copy.bytes); }
@@ -62,7 +70,10 @@ void end_phase_if_complete(Barrier& b) {
 
 }  // namespace
 
-void reset_copies() { state().barriers.clear(), state().groups.clear(); }
+void reset_copies() {
+  state().barriers.clear();
+  for (ThreadCopies& t : state().threads) t.entries.clear(), t.first = 0, t.group = 0;
+}
 
 const char* unfinished_copies() {
   for (const auto& [at, b] : state().barriers)
@@ -83,24 +94,21 @@ uint64_t globaltimer() {
 
 void cp_async16(void* shared, const void* global) {
   check_aligned(shared, 16, "cp_async16's destination"), check_aligned(global, 16, "cp_async16's source");
-  auto& groups = state().groups[thread_number()];
-  if (groups.empty()) groups.emplace_back();
-  groups.back().push_back({shared, global, 16});
-  begin(groups.back().back());
+  ThreadCopies& own = state().threads[thread_number()];
+  own.entries.push_back({{shared, global, 16}, own.group});
+  begin(own.entries.back().copy);
 }
 
-void cp_commit() {
-  auto& groups = state().groups[thread_number()];
-  if (groups.empty()) groups.emplace_back();
-  groups.emplace_back();
-}
+void cp_commit() { ++state().threads[thread_number()].group; }
 
 void cp_wait_groups(int open) {
-  auto& groups = state().groups[thread_number()];
-  while (groups.size() > static_cast<size_t>(open) + 1) {
-    for (const Copy& copy : groups.front()) finish(copy);
-    groups.pop_front();
+  ThreadCopies& own = state().threads[thread_number()];
+  for (; own.first < own.entries.size(); ++own.first) {
+    const auto& [copy, group] = own.entries[own.first];
+    if (group + static_cast<uint32_t>(open) >= own.group) return;
+    finish(copy);
   }
+  own.entries.clear(), own.first = 0;
 }
 
 void barrier_init(uint64_t* barrier, uint32_t arrivals) {

@@ -23,7 +23,10 @@ class Stacks {
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
   ~Stacks();
-  void* top(int i) const { return base_ + (static_cast<size_t>(i) + 1) * bytes; }
+  /// Staggered, so that the stacks of a block do not all lie in the same sets of the cache.
+  void* top(int i) const {
+    return base_ + (static_cast<size_t>(i) + 1) * bytes - static_cast<size_t>(i % 31) * 448;
+  }
   /// Whether `address` is in the guard page of some stack.
   bool is_guard(const void* address) const;
 
