@@ -71,7 +71,12 @@ void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<c
   small.acts = quantised;
   for (const MatmulTarget& t : targets)
     small.target[small.targets++] = {t.weight.data, t.out, t.weight.out, t.add};
-  small_matmul(stream_, small);
+  const bool fits = std::all_of(targets.begin(), targets.end(),
+                                [](const MatmulTarget& t) { return one_row_fits(t.weight); });
+  if (args.rows == 1 && fits)
+    one_row_matmul(stream_, small);
+  else
+    small_matmul(stream_, small);
 }
 
 void CudaDevice::rope_and_store(const RopeStoreArgs& args) {
