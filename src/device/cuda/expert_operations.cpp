@@ -9,7 +9,7 @@ namespace weir::cuda {
 namespace {
 
 /// Up to so many rows the experts' small kernels are used, from there on the large tiles.
-constexpr int most_small_expert_rows = small_rows;
+constexpr int most_small_expert_rows = 1;
 
 bool quantised(Type type) { return type_info(type).act != ActFormat::none; }
 
