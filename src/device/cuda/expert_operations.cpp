@@ -2,6 +2,7 @@
 // host.
 #include <algorithm>
 
+#include "base/arithmetic_constants.h"
 #include "device/cuda/cuda_device.h"
 
 namespace weir::cuda {
@@ -29,12 +30,18 @@ void CudaDevice::route(const RouteArgs& args) {
              "{} rows, {} experts, top {}", args.rows, experts, args.top_k);
   begin_operation();
   declare(args.router.bytes());
-  cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups());
+  const int64_t in = args.router.in;
+  const bool ready = args.rows == 1 && in % kFloatSegment == 0;  // at no cost
+  const ActFormat format = ready ? ActFormat::per256 : ActFormat::none;
+  if (ready) check_scratch(args.rows, in);
+  cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups(),
+              acts(format, in));
   if (args.rows > small_rows)
     group_pairs(stream_, args.ids, args.rows, args.top_k, experts, scratch<int32_t>(layout_.counts),
                 groups());
   grouped_ids_ = args.ids, grouped_rows_ = args.rows;
   end_operation();
+  if (ready) ready_x_ = args.norm ? args.normed : args.x, ready_format_ = format;
 }
 
 /// The groups of these ids: route() left them, where it was the last to write ids.
@@ -78,9 +85,11 @@ void CudaDevice::expert_inner(const RoutedArgs& args) {
     return;
   }
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
+  const bool held = args.rows == 1 && args.x == ready_x_ && in.format == ready_format_ &&
+                    one_row_takes_acts(bank.gate.type, bank.gate.in);
   if (args.rows > 1) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
   if (args.rows <= small_rows)
-    small_gate_up(stream_, bank, groups(), args.x, in, args.rows, args.top_k, act);
+    small_gate_up(stream_, bank, groups(), held ? nullptr : args.x, in, args.rows, args.top_k, act);
   else
     large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);
 }
