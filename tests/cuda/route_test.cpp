@@ -77,7 +77,8 @@ TEST_F(CudaRoute, HasTheCpusBitsAtEveryNumberOfRowsAndWidth) {
 }
 
 TEST_F(CudaRoute, TiesGoToTheLowerIdAndNaNToTheEnd) {
-  for (const auto& [rows, hidden] : std::vector<std::pair<int, int64_t>>{{1, 64}, {1, 512}, {6, 64}, {20, 64}})
+  for (const auto& [rows, hidden] :
+       std::vector<std::pair<int, int64_t>>{{1, 64}, {1, 512}, {6, 64}, {20, 64}})
     for (int top_k : {1, 3, 8}) {
       RouteCase c;
       c.hidden = hidden, c.experts = 40, c.top_k = top_k;

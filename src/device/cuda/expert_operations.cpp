@@ -2,8 +2,8 @@
 // host.
 #include <algorithm>
 
-#include "base/arithmetic_constants.h"
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/route_one.h"
 
 namespace weir::cuda {
 
@@ -31,7 +31,7 @@ void CudaDevice::route(const RouteArgs& args) {
   begin_operation();
   declare(args.router.bytes());
   const int64_t in = args.router.in;
-  const bool ready = args.rows == 1 && in % kFloatSegment == 0;  // at no cost
+  const bool ready = takes_route_one(args);  // then acts cost no launch
   const ActFormat format = ready ? ActFormat::per256 : ActFormat::none;
   if (ready) check_scratch(args.rows, in);
   cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups(),

@@ -18,8 +18,8 @@ struct Quantise {
 };
 
 template <int kBlock>
-__device__ __forceinline__ void quantise_segment(const float (&v)[segment_steps], const Acts& out, int64_t row,
-                                                 int s, int count, int lane) {
+__device__ __forceinline__ void quantise_segment(const float (&v)[segment_steps], const Acts& out,
+                                                 int64_t row, int s, int count, int lane) {
   quantise_to<kBlock>(v, out, row * out.in + int64_t{s} * segment_values, count, lane);
 }
 

@@ -171,8 +171,8 @@ __device__ __forceinline__ void select_one(const RouteOne& f, OneShared& s, int 
   }
 }
 
-/// The block's share of the row that is multiplied, and of its int8 blocks of 256: groups of 256 values, each by the
-/// warp that holds it.
+/// The block's share of the row that is multiplied, and of its int8 blocks of 256: groups of 256 values, each
+/// by the warp that holds it.
 __device__ __forceinline__ void write_groups(const RouteOne& f, const float (&x)[segment_steps], int segment,
                                              int lane) {
   const int groups = static_cast<int>(f.args.router.in) / group_values;
@@ -186,8 +186,7 @@ __device__ __forceinline__ void write_groups(const RouteOne& f, const float (&x)
 #pragma unroll
       for (int i = 0; i < group_steps; ++i) f.args.normed[at + 32 * i + lane] = v[i];
     }
-    if (f.acts.format == ActFormat::per256)
-      quantise_to<256>(v, f.acts, at, group_values, lane);
+    if (f.acts.format == ActFormat::per256) quantise_to<256>(v, f.acts, at, group_values, lane);
   }
 }
 
