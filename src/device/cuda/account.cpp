@@ -22,6 +22,7 @@ void CudaDevice::begin_operation() {
 }
 
 void CudaDevice::end_operation() {
+  ready_x_ = nullptr;
   if (due_delay_ns_ == 0 || stream_.stamp != nullptr) return;
   spin(stream_, due_delay_ns_);
   due_delay_ns_ = 0;

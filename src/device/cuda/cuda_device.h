@@ -151,6 +151,10 @@ class CudaDevice final : public Device {
   Buffer scratch_;
   const int32_t* grouped_ids_ = nullptr;  ///< whose pairs groups() holds
   int grouped_rows_ = 0;
+  /// The row whose activations acts() holds in this format, for the operation that comes next: set after
+  /// end_operation(), which forgets it.
+  const float* ready_x_ = nullptr;
+  ActFormat ready_format_ = ActFormat::none;
 
   // The round under way.
   bool pending_ = false;  ///< something was enqueued since the last wait

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/route_one.h"
 
 namespace weir::cuda {
 
@@ -32,12 +33,18 @@ void CudaDevice::route(const RouteArgs& args) {
              "{} rows, {} experts, top {}", args.rows, experts, args.top_k);
   begin_operation();
   declare(args.router.bytes());
-  cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups());
+  const int64_t in = args.router.in;
+  const bool ready = takes_route_one(args);  // then acts cost no launch
+  const ActFormat format = ready ? ActFormat::per256 : ActFormat::none;
+  if (ready) check_scratch(args.rows, in);
+  cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups(),
+              acts(format, in));
   if (args.rows > small_rows)
     group_pairs(stream_, args.ids, args.rows, args.top_k, experts, scratch<int32_t>(layout_.counts),
                 groups());
   grouped_ids_ = args.ids, grouped_rows_ = args.rows;
   end_operation();
+  if (ready) ready_x_ = args.norm ? args.normed : args.x, ready_format_ = format;
 }
 
 /// The groups of these ids: route() left them, where it was the last to write ids.
@@ -81,11 +88,14 @@ void CudaDevice::expert_inner(const RoutedArgs& args) {
     return;
   }
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
+  const bool held = args.rows == 1 && args.x == ready_x_ && in.format == ready_format_ &&
+                    one_row_takes_acts(bank.gate.type, bank.gate.in);
   if (args.rows > 1) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
+  const float* x = held ? nullptr : args.x;
   if (args.rows == 1 && one_row_gate_up_fits(bank))
-    one_row_gate_up(stream_, bank, args.ids, args.top_k, args.x, in, act);
-  else if (args.rows <= most_small_expert_rows)
-    small_gate_up(stream_, bank, groups(), args.x, in, args.rows, args.top_k, act);
+    one_row_gate_up(stream_, bank, args.ids, args.top_k, x, in, act);
+  else if (args.rows == 1 || args.rows <= most_small_expert_rows)
+    small_gate_up(stream_, bank, groups(), x, in, args.rows, args.top_k, act);
   else
     large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);
 }
