@@ -74,12 +74,14 @@ struct SmallMatmul {
   int rows = 0;
   SmallTarget target[3];
   int targets = 0;
-  const float* x = nullptr;
+  const float* x = nullptr;  ///< null: acts holds it, even at one row (one_row_takes_acts)
   const float* norm = nullptr;
   float eps = 0;
   Acts acts;
 };
 void small_matmul(Stream& s, const SmallMatmul& args);
+/// Whether small_matmul() of one row can read it quantised: x is null then and acts holds it.
+bool one_row_takes_acts(Type type, int64_t in);
 
 /// The (row, slot) pairs of a batch by expert, in device memory; made by route() for up to small_rows rows
 /// and by group_pairs() for more.
@@ -151,9 +153,18 @@ void route(Stream& s, const RouteArgs& args, float* logits, uint32_t* ticket, co
 // -----------------------------------------------------------------------------------------------------
 
 void rope_and_store(Stream& s, const RopeStoreArgs& args);
-/// Chunks of 256 positions into `partials` (attend_partial_bytes), then their combination into args.out.
-/// args.rows.longest bounds every position; reading stops at each row's own.
-void attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes);
+/// What attend() can do beside attention.
+struct AttendMore {
+  /// The row has yet to be rotated and stored: rope_and_store(rope) is part of the call. For one row of the
+  /// same heads, cache and row as attend's, and q as its q; q is not always written then.
+  const RopeStoreArgs* rope = nullptr;
+  const Acts* acts = nullptr;  ///< args.out is wanted quantised too, as quantise() would
+};
+/// Chunks of positions into `partials` (attend_partial_bytes), then their combination into args.out.
+/// args.rows.longest bounds every position; reading stops at each row's own. Returns whether more.acts is
+/// written: only some shapes' is.
+bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes,
+            const AttendMore& more = {});
 /// What attend() wants for a batch of `rows` rows and `longest` positions; it works through wide batches in
 /// slices, so that this stays bounded.
 size_t attend_partial_bytes(int rows, int heads, int head_dim, int longest);
