@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "lab/synthetic_profile.h"
+#include "support/deferred_device.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
 
@@ -95,12 +96,23 @@ TEST(WhatIf, TooFewDelaysGiveNoSlope) {
   EXPECT_FALSE(delay_slope({}));
 }
 
-TEST(WhatIf, ASerialRoleOfTheEngineIsSerialAndItsOwnTimeGrows) {
+/// On the CPU, where the ledger spins, and on a device that spins in its own stream.
+class WhatIfOfAnEngine : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Devices, WhatIfOfAnEngine,
+                         testing::Values(std::string("cpu"), std::string("deferred")),
+                         [](const testing::TestParamInfo<std::string>& device) { return device.param; });
+
+TEST_P(WhatIfOfAnEngine, ASerialRoleIsSerialAndItsOwnTimeGrows) {
   const test::TempDir dir;
   EngineOptions options;
   options.model = test::write_tiny_model(dir.file("tiny.gguf"));
   options.context = 256;
   options.threads = 1;
+  const auto counters = std::make_shared<test::DeferredDevice::Counters>();
+  if (GetParam() == "deferred")
+    options.make_device = [counters] {
+      return std::make_unique<test::DeferredDevice>(test::DeferredDevice::Options{.threads = 1}, counters);
+    };
   WhatIfRequest request;
   request.profile.new_tokens = 33;
   request.runs = 2;
@@ -110,6 +122,7 @@ TEST(WhatIf, ASerialRoleOfTheEngineIsSerialAndItsOwnTimeGrows) {
   engine.load();
   const auto result = measure_what_if(engine, fit_prompt({"p", "The river", false}, engine, 33), request);
   ASSERT_TRUE(result);
+  EXPECT_EQ(counters->records, options.make_device ? 3 : 0) << "no delay, the delay, and twice that";
   ASSERT_EQ(result->roles.size(), 1u) << "a role that does not run is not delayed";
   const Criticality& head = result->roles[0];
   EXPECT_EQ(head.role, Role::head);

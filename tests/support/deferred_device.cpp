@@ -114,11 +114,19 @@ void DeferredDevice::synchronize() {
   spans_.clear();
 }
 
+DeferredDevice::FullKey DeferredDevice::full_key(const RecordKey& key) const {
+  FullKey full{key};
+  if (ledger_) full.delay_ns = ledger_->device_delay_pending(&full.delay_role);
+  return full;
+}
+
 bool DeferredDevice::replay(const RecordKey& key, uint64_t) {
   WEIR_CHECK(queue_.empty(), "a replay while a round is under way");
+  const FullKey full = full_key(key);
   const auto found = std::find_if(recordings_.begin(), recordings_.end(),
-                                  [&](const Recording& recording) { return recording.key == key; });
+                                  [&](const Recording& recording) { return recording.key == full; });
   if (found == recordings_.end()) return false;
+  if (full.delay_ns > 0) ledger_->take_device_delay(full.delay_role);
   ++counters_->replays;
   queue_ = found->work;
   return true;
@@ -126,18 +134,26 @@ bool DeferredDevice::replay(const RecordKey& key, uint64_t) {
 
 void DeferredDevice::begin_record(const RecordKey& key) {
   WEIR_CHECK(queue_.empty() && !recording_, "a recording begins while a round is under way");
-  if (options_.recordings) recording_ = key;
+  if (options_.recordings) recording_ = full_key(key);
 }
 
 void DeferredDevice::end_record() {
   if (!recording_) return;
   ++counters_->records;
-  counters_->keys.push_back(*recording_);
+  counters_->keys.push_back(recording_->key);
   recordings_.push_back({*recording_, queue_});
   recording_.reset();
 }
 
-void DeferredDevice::begin_role(Role role) { role_ = role; }
+void DeferredDevice::begin_role(Role role) {
+  role_ = role;
+  const uint64_t delay_ns = ledger_ ? ledger_->take_device_delay(role) : 0;
+  if (delay_ns == 0) return;
+  enqueue([delay_ns] {
+    for (const uint64_t begin = now_ns(); now_ns() - begin < delay_ns;) {
+    }
+  });
+}
 
 void DeferredDevice::embed(const EmbedArgs& a) {
   enqueue([=, this] { cpu_->embed(a); });

@@ -72,10 +72,18 @@ class DeferredDevice final : public Device {
     Role role;
     std::function<void()> run;
   };
+  /// A delay that is injected is part of a recording, as on a GPU.
+  struct FullKey {
+    RecordKey key{};
+    uint64_t delay_ns = 0;
+    Role delay_role = Role::unattributed;
+    bool operator==(const FullKey&) const = default;
+  };
   struct Recording {
-    RecordKey key;
+    FullKey key;
     std::vector<Work> work;
   };
+  FullKey full_key(const RecordKey& key) const;
   void enqueue(std::function<void()> run);
   bool is_ours(const void* host) const;
   void protect(int protection) const;
@@ -89,7 +97,7 @@ class DeferredDevice final : public Device {
   std::map<const uint8_t*, size_t> device_ranges_, host_ranges_;
   std::vector<Work> queue_;
   std::vector<Recording> recordings_;
-  std::optional<RecordKey> recording_;
+  std::optional<FullKey> recording_;
   Role role_ = Role::unattributed;
   Buffer parts_;
   std::vector<DeviceSpan> spans_;

@@ -106,6 +106,25 @@ void small_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const
 void small_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
                 int top_k, float* parts);
 
+// --- one_row*.cu: one row and Q4_K weights, the latency path
+// ------------------------------------------------------------------------------
+
+/// Whether the one-row kernels take such a weight: its alignment too, or (takes_acts) its format and width
+/// alone. Else the small ones do.
+bool one_row_fits(const Matrix& weight);
+bool one_row_takes_acts(Type type, int64_t in);
+/// As small_matmul at one row (stamps); x null: acts holds the row, quantised (per256, with sums).
+void one_row_matmul(Stream& s, const SmallMatmul& args);
+/// As small_gate_up at one row, pairs being the row's ids in order (stamps); x null: acts holds the row.
+bool one_row_gate_up_fits(const ExpertBank& bank);
+void one_row_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int top_k, const float* x,
+                     const Acts& acts, float* act);
+/// As small_down_sum. ids_are_final: the launch before is one_row_gate_up or small_gate_up, which start when
+/// all before them is complete.
+bool one_row_down_fits(const ExpertBank& bank, int top_k);
+void one_row_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int top_k,
+                      bool ids_are_final, const float* act, float* h);
+
 // --- large_matmul*.cu: any number of rows, integer tensor-core tiles
 // ---------------------------------------------
 

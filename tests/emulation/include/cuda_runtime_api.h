@@ -156,7 +156,6 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
   cudaFuncAttributePreferredSharedMemoryCarveout = 9,
-  cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeIgnore = 0,
