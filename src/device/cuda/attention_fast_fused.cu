@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(threads, 2)
     load_chunk<kDim, load_threads, 1>(args.kv.v + base, args.kv.row_stride, chunk, position - 1, shared.v);
     cp_commit();
   }
-  if (warp < heads || (makes_key && own < fast_chunk)) {
+  if (makes_key ? own < fast_chunk : warp < heads) {
     if (norm) rope::apply_norm(x, weight, rope.eps, lane, kDim);
     rope::turn_head(x, turn, rope.rope, fused.turn[warp], lane, kDim);
     if (makes_key) {

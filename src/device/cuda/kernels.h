@@ -74,14 +74,12 @@ struct SmallMatmul {
   int rows = 0;
   SmallTarget target[3];
   int targets = 0;
-  const float* x = nullptr;  ///< null: acts holds it, even at one row (one_row_takes_acts)
+  const float* x = nullptr;
   const float* norm = nullptr;
   float eps = 0;
   Acts acts;
 };
 void small_matmul(Stream& s, const SmallMatmul& args);
-/// Whether small_matmul() of one row can read it quantised: x is null then and acts holds it.
-bool one_row_takes_acts(Type type, int64_t in);
 
 /// The (row, slot) pairs of a batch by expert, in device memory; made by route() for up to small_rows rows
 /// and by group_pairs() for more.
