@@ -8,6 +8,9 @@ namespace weir::cuda {
 
 namespace {
 
+/// Up to so many rows the experts' small kernels are used, from there on the large tiles.
+constexpr int most_small_expert_rows = small_rows;
+
 bool quantised(Type type) { return type_info(type).act != ActFormat::none; }
 
 }  // namespace
@@ -79,7 +82,9 @@ void CudaDevice::expert_inner(const RoutedArgs& args) {
   }
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
   if (args.rows > 1) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
-  if (args.rows <= small_rows)
+  if (args.rows == 1 && one_row_gate_up_fits(bank))
+    one_row_gate_up(stream_, bank, args.ids, args.top_k, args.x, in, act);
+  else if (args.rows <= most_small_expert_rows)
     small_gate_up(stream_, bank, groups(), args.x, in, args.rows, args.top_k, act);
   else
     large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);
@@ -93,12 +98,16 @@ void CudaDevice::expert_outer(const RoutedArgs& args) {
   if (!quantised(bank.down.type)) {
     float_down(stream_, bank, groups(), act, args.rows, args.top_k, parts);
   } else if (args.rows == 1) {
-    small_down_sum(stream_, bank, args.ids, args.weights, args.top_k, act, args.h);
+    if (one_row_down_fits(bank, args.top_k))
+      one_row_down_sum(stream_, bank, args.ids, args.weights, args.top_k, quantised(bank.gate.type), act,
+                       args.h);
+    else
+      small_down_sum(stream_, bank, args.ids, args.weights, args.top_k, act, args.h);
     return;
   } else {
     const Acts inner = pair_acts(type_info(bank.down.type).act, bank.down.in);
     quantise(stream_, act, nullptr, 0, args.rows * args.top_k, bank.down.in, inner);
-    if (args.rows <= small_rows)
+    if (args.rows <= most_small_expert_rows)
       small_down(stream_, bank, groups(), inner, args.rows, args.top_k, parts);
     else
       large_down(stream_, bank, groups(), inner, args.rows, args.top_k, parts);

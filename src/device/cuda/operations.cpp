@@ -82,11 +82,12 @@ void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<c
   small.type = type, small.in = in, small.rows = args.rows;
   small.x = args.x, small.norm = args.norm, small.eps = args.eps;
   small.acts = quantised;
-  const bool is_ready = ready.x && ready.format == quantised.format && ready.in == in;
   for (const MatmulTarget& t : targets)
     small.target[small.targets++] = {t.weight.data, t.out, t.weight.out, t.add};
-  const auto fits = [](const MatmulTarget& t) { return one_row_fits(t.weight); };
-  if (args.rows == 1 && std::all_of(targets.begin(), targets.end(), fits)) {
+  const bool fits = std::all_of(targets.begin(), targets.end(),
+                                [](const MatmulTarget& t) { return one_row_fits(t.weight); });
+  const bool is_ready = ready.x && ready.format == quantised.format && ready.in == in;
+  if (args.rows == 1 && fits) {
     if (is_ready) small.x = nullptr;
     one_row_matmul(stream_, small);
   } else {
