@@ -252,5 +252,32 @@ TEST_F(CudaAttention, WhatComesBetweenRotationAndAttentionChangesNothing) {
     }
 }
 
+TEST_F(CudaAttention, AMatmulReadsWhatAttentionWroteLast) {
+  for (int size = 0; size < 3; ++size, TearDown(), SetUp())
+    for (int heads : {4, 8}) {  // 256 and 512 values
+      AttentionCase c = one_row(70, heads, 2, 64);
+      ScratchNeeds needs = c.needs();
+      needs.max_in = 512, needs.hidden = 64;
+      reserve(needs);
+      const RandomMatrix weight(Type::Q4_K, heads * 64, 40, 7);
+      expect_cpu_bits(fmt::format("{} heads", heads), [&](Device& device) {
+        Bench bench(device);
+        AttendArgs args;
+        args.q = bench.put(c.q()), args.out = bench.poisoned(c.q_size());
+        args.heads = c.heads, args.kv_heads = c.kv_heads, args.head_dim = c.head_dim, args.scale = c.scale();
+        args.rows = put_rows(bench, c.rows);
+        args.kv = {bench.put(c.cache(63)), bench.put(c.cache(64)), c.lane_stride(), c.row_stride()};
+        float* y = bench.put(Floats(40, 0.5f));
+        const MatmulTarget target[] = {{bench.put(weight, true), y, true}};
+        device.attend(args);
+        device.matmul({args.out, 1, target});
+        device.attend(args);  // and where another writes the row in between
+        device.add(args.out, args.q, static_cast<int64_t>(c.q_size()));
+        device.matmul({args.out, 1, target});
+        return bench.get(y, 40);
+      });
+    }
+}
+
 }  // namespace
 }  // namespace weir
