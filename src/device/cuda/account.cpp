@@ -16,19 +16,21 @@ void CudaDevice::open_round() {
 }
 
 void CudaDevice::begin_operation() {
+  launch_waiting_rope();
+  ready_ = {};
   if (!pending_) open_round();
   pending_ = true;
   finished_ = false;
 }
 
 void CudaDevice::end_operation() {
-  ready_x_ = nullptr;
   if (due_delay_ns_ == 0 || stream_.stamp != nullptr) return;
   spin(stream_, due_delay_ns_);
   due_delay_ns_ = 0;
 }
 
 void CudaDevice::begin_role(Role role) {
+  launch_waiting_rope();  // it belongs to the role before
   if (!ledger_) return;
   if (!pending_) open_round();
   pending_ = true, finished_ = false;

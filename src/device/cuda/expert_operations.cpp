@@ -44,7 +44,7 @@ void CudaDevice::route(const RouteArgs& args) {
                 groups());
   grouped_ids_ = args.ids, grouped_rows_ = args.rows;
   end_operation();
-  if (ready) ready_x_ = args.norm ? args.normed : args.x, ready_format_ = format;
+  if (ready) ready_ = {args.norm ? args.normed : args.x, in, format};
 }
 
 /// The groups of these ids: route() left them, where it was the last to write ids.
@@ -66,6 +66,7 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
                  bank.gate.out <= layout_.needs.expert_ff && bank.experts <= layout_.needs.experts,
              "{} rows, top {}, {} experts of width {}", args.rows, args.top_k, bank.experts, bank.gate.out);
   check_scratch(args.rows, bank.gate.in);
+  const ReadyActs ready = ready_;  // before begin_operation() forgets it
   begin_operation();
   const uint64_t expert_bytes = bank.gate.bytes() + bank.up.bytes() + bank.down.bytes();
   const auto role = static_cast<size_t>(role_);
@@ -74,13 +75,13 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
   else
     account_.bytes_per_visit[role] = expert_bytes;
   group_rows(args);
-  expert_inner(args);
+  expert_inner(args, ready);
   expert_outer(args);
   end_operation();
 }
 
 /// act[pair] = silu(gate(x)) * up(x)
-void CudaDevice::expert_inner(const RoutedArgs& args) {
+void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready) {
   const ExpertBank& bank = args.bank;
   auto* act = scratch<float>(layout_.act);
   if (!quantised(bank.gate.type)) {
@@ -88,7 +89,7 @@ void CudaDevice::expert_inner(const RoutedArgs& args) {
     return;
   }
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
-  const bool held = args.rows == 1 && args.x == ready_x_ && in.format == ready_format_ &&
+  const bool held = args.rows == 1 && args.x == ready.x && in.in == ready.in && in.format == ready.format &&
                     one_row_takes_acts(bank.gate.type, bank.gate.in);
   if (args.rows > 1) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
   const float* x = held ? nullptr : args.x;

@@ -176,9 +176,18 @@ void route(Stream& s, const RouteArgs& args, float* logits, uint32_t* tickets, c
 // -----------------------------------------------------------------------------------------------------
 
 void rope_and_store(Stream& s, const RopeStoreArgs& args);
-/// Chunks of 256 positions into `partials` (attend_partial_bytes), then their combination into args.out.
-/// args.rows.longest bounds every position; reading stops at each row's own.
-void attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes);
+/// What attend() can do beside attention.
+struct AttendMore {
+  /// The row has yet to be rotated and stored: rope_and_store(rope) is part of the call. For one row of the
+  /// same heads, cache and row as attend's, and q as its q; q is not always written then.
+  const RopeStoreArgs* rope = nullptr;
+  const Acts* acts = nullptr;  ///< args.out is wanted quantised too, as quantise() would
+};
+/// Chunks of positions into `partials` (attend_partial_bytes), then their combination into args.out.
+/// args.rows.longest bounds every position; reading stops at each row's own. Returns whether more.acts is
+/// written: only some shapes' is.
+bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes,
+            const AttendMore& more = {});
 /// What attend() wants for a batch of `rows` rows and `longest` positions; it works through wide batches in
 /// slices, so that this stays bounded.
 size_t attend_partial_bytes(int rows, int heads, int head_dim, int longest);
