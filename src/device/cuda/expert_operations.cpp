@@ -90,7 +90,7 @@ void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready) {
   }
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
   const bool held = args.rows == 1 && args.x == ready.x && in.in == ready.in && in.format == ready.format &&
-                    one_row_takes_acts(bank.gate.type, bank.gate.in);
+                    one_row_gate_up_fits(bank);
   if (args.rows > 1) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
   const float* x = held ? nullptr : args.x;
   if (args.rows == 1 && one_row_gate_up_fits(bank))
