@@ -63,7 +63,7 @@ ScratchLayout plan_scratch(const ScratchNeeds& needs) {
   l.begin = take((experts + 1) * sizeof(int32_t));
   l.pair_list = take(pairs * sizeof(int32_t));
   l.counts = take((experts + 1) * sizeof(int32_t));
-  l.ticket = take(route_ticket_words * sizeof(uint32_t));
+  l.ticket = take(small_rows * route_ticket_words * sizeof(uint32_t));
   l.partial_bytes =
       needs.heads > 0 ? attend_partial_bytes(needs.rows, needs.heads, needs.head_dim, needs.longest) : 0;
   l.partials = take(l.partial_bytes);

@@ -112,11 +112,15 @@ class CudaDevice final : public Device {
   void drop_oldest_recording();
   void abandon_capture() noexcept;
 
-  /// A row that acts() holds quantised: of the operation before this one alone.
+  /// Rows that acts() holds quantised: of the operation before this one alone.
   struct ReadyActs {
     const float* x = nullptr;  ///< null: none
     int64_t in = 0;
     ActFormat format = ActFormat::none;
+    int rows = 1;
+    bool is(const float* row, int row_count, const Acts& wanted) const {
+      return x != nullptr && x == row && rows == row_count && in == wanted.in && format == wanted.format;
+    }
   };
 
   /// Before and after every operation: `begin` opens the round's account, `end` injects a delay that is due.
@@ -139,8 +143,8 @@ class CudaDevice final : public Device {
                         const ReadyActs& ready);
   void launch_waiting_rope();
   void group_rows(const RoutedArgs& args);
-  void expert_inner(const RoutedArgs& args, const ReadyActs& ready);
-  void expert_outer(const RoutedArgs& args);
+  void expert_inner(const RoutedArgs& args, const ReadyActs& ready, bool lone);
+  void expert_outer(const RoutedArgs& args, bool lone);
   void check_scratch(int rows, int64_t in) const;
   bool is_ours(const void* host) const;
 

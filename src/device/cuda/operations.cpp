@@ -86,9 +86,8 @@ void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<c
     small.target[small.targets++] = {t.weight.data, t.out, t.weight.out, t.add};
   const bool fits = std::all_of(targets.begin(), targets.end(),
                                 [](const MatmulTarget& t) { return one_row_fits(t.weight); });
-  const bool is_ready = ready.x && ready.format == quantised.format && ready.in == in;
   if (args.rows == 1 && fits) {
-    if (is_ready) small.x = nullptr;
+    if (ready.is(args.x, 1, quantised)) small.x = nullptr;
     one_row_matmul(stream_, small);
   } else {
     small_matmul(stream_, small);

@@ -1,7 +1,8 @@
-// The router for one row, where latency is all there is: a block an expert, each of which norms the row for
-// itself, and one warp of the block that began last selects. Blocks hand their logits over as words that are
-// not zero, one store each, so that nothing has to be fenced: the selecting warp waits for every word. It
-// waits for blocks that have all begun, and none of them waits for it, so any order of blocks ends.
+// The router for one row or a few, where latency is all there is: a block an expert and row, each of which
+// norms the row for itself, and one warp of the block that began last selects. Blocks hand their logits over
+// as words that are not zero, one store each, so that nothing has to be fenced: the selecting warp waits for
+// every word. It waits for blocks that have all begun, and none of them waits for it, so any order of blocks
+// ends.
 #include "device/cuda/route_one.h"
 
 #include "base/arithmetic.h"
@@ -22,6 +23,16 @@ struct RouteOne {
   ExpertGroups groups;
   Acts acts;
   int segments;  ///< of hidden: warps of a block
+
+  /// Rows are independent of each other: blockIdx.y.
+  __device__ __forceinline__ void move_to_row(int row) {
+    const int64_t in = args.router.in, at = row * in;
+    args.x += at;
+    if (args.normed) args.normed += at;
+    args.ids += row * args.top_k, args.weights += row * args.top_k;
+    tickets += row * route_ticket_words;
+    acts.q += at, acts.scale += at / group_values, acts.sums += at / 32;
+  }
 };
 
 struct OneShared {
@@ -194,6 +205,7 @@ template <typename W, int kChunks, bool kStamp>
 __global__ void __launch_bounds__(32 * most_segments, 1) route_one_kernel(RouteOne f, uint64_t* slot) {
   __shared__ OneShared shared;
   allow_next();
+  f.move_to_row(static_cast<int>(blockIdx.y));
   const RouteArgs& a = f.args;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, segment = thread / 32;
   const int expert = static_cast<int>(blockIdx.x), at = thread / 32 * segment_values;
@@ -235,21 +247,22 @@ template <typename W, int kChunks>
 void launch_one(Stream& s, const RouteOne& f) {
   uint64_t* slot = s.take_stamp();
   launch(s, "route", slot ? route_one_kernel<W, kChunks, true> : route_one_kernel<W, kChunks, false>,
-         dim3(static_cast<unsigned>(f.args.router.out)), dim3(static_cast<unsigned>(32 * f.segments)), 0, f,
-         slot);
+         dim3(static_cast<unsigned>(f.args.router.out), static_cast<unsigned>(f.args.rows)),
+         dim3(static_cast<unsigned>(32 * f.segments)), 0, f, slot);
 }
 
 }  // namespace
 
 bool takes_route_one(const RouteArgs& args) {
-  return args.rows == 1 && args.router.in % segment_values == 0 &&
+  return args.rows <= small_rows && args.router.in % segment_values == 0 &&
          segments_of(args.router.in) <= most_segments && args.router.out <= most_one_experts &&
          args.top_k <= most_chosen;
 }
 
 void route_one(Stream& s, const RouteArgs& args, uint32_t* tickets, const ExpertGroups& groups,
                const Acts& acts) {
-  const RouteOne f{args, tickets, groups, acts, segments_of(args.router.in)};
+  RouteOne f{args, tickets, groups, acts, segments_of(args.router.in)};
+  if (args.rows > 1) f.groups = {};
   with_float_weights(args.router.type, "router", [&]<typename W>() {
     args.router.out <= 128 ? launch_one<W, 4>(s, f) : launch_one<W, 8>(s, f);
   });
