@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/route_one.h"
 
 namespace weir::cuda {
 
 namespace {
 
-/// Up to so many rows the experts' small kernels are used, from there on the large tiles.
-constexpr int most_small_expert_rows = 1;
+/// Up to so many rows each pair reads its expert by itself: few share one.
+constexpr int most_lone_rows = 6;
 
 bool quantised(Type type) { return type_info(type).act != ActFormat::none; }
 
@@ -32,12 +33,19 @@ void CudaDevice::route(const RouteArgs& args) {
              "{} rows, {} experts, top {}", args.rows, experts, args.top_k);
   begin_operation();
   declare(args.router.bytes());
-  cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups());
+  const int64_t in = args.router.in;
+  const bool ready = takes_route_one(args);  // then acts cost no launch
+  const ActFormat format = ready ? ActFormat::per256 : ActFormat::none;
+  if (ready) check_scratch(args.rows, in);
+  cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups(),
+              acts(format, in));
   if (args.rows > small_rows)
     group_pairs(stream_, args.ids, args.rows, args.top_k, experts, scratch<int32_t>(layout_.counts),
                 groups());
-  grouped_ids_ = args.ids, grouped_rows_ = args.rows;
+  const bool grouped = !ready || args.rows == 1;
+  grouped_ids_ = grouped ? args.ids : nullptr, grouped_rows_ = args.rows;
   end_operation();
+  if (ready) ready_ = {args.norm ? args.normed : args.x, in, format, args.rows};
 }
 
 /// The groups of these ids: route() left them, where it was the last to write ids.
@@ -59,21 +67,24 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
                  bank.gate.out <= layout_.needs.expert_ff && bank.experts <= layout_.needs.experts,
              "{} rows, top {}, {} experts of width {}", args.rows, args.top_k, bank.experts, bank.gate.out);
   check_scratch(args.rows, bank.gate.in);
+  const ReadyActs ready = ready_;  // before begin_operation() forgets it
   begin_operation();
   const uint64_t expert_bytes = bank.gate.bytes() + bank.up.bytes() + bank.down.bytes();
   const auto role = static_cast<size_t>(role_);
-  if (args.rows == 1)
-    account_.bytes[role] += expert_bytes * static_cast<uint64_t>(args.top_k);
+  const bool lone =
+      args.rows <= most_lone_rows && one_row_gate_up_fits(bank) && one_row_down_fits(bank, args.top_k);
+  if (lone || args.rows == 1)
+    account_.bytes[role] += expert_bytes * static_cast<uint64_t>(args.rows * args.top_k);
   else
     account_.bytes_per_visit[role] = expert_bytes;
-  group_rows(args);
-  expert_inner(args);
-  expert_outer(args);
+  if (!lone) group_rows(args);
+  expert_inner(args, ready, lone);
+  expert_outer(args, lone);
   end_operation();
 }
 
 /// act[pair] = silu(gate(x)) * up(x)
-void CudaDevice::expert_inner(const RoutedArgs& args) {
+void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, bool lone) {
   const ExpertBank& bank = args.bank;
   auto* act = scratch<float>(layout_.act);
   if (!quantised(bank.gate.type)) {
@@ -81,36 +92,35 @@ void CudaDevice::expert_inner(const RoutedArgs& args) {
     return;
   }
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
-  if (args.rows > 1) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
-  if (args.rows == 1 && one_row_gate_up_fits(bank))
-    one_row_gate_up(stream_, bank, args.ids, args.top_k, args.x, in, act);
-  else if (args.rows <= most_small_expert_rows)
+  const bool held = ready.is(args.x, args.rows, in);
+  if (args.rows > 1 && !held) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
+  if (one_row_gate_up_fits(bank) && (args.rows == 1 || lone))
+    one_row_gate_up(stream_, bank, args.ids, args.rows, args.top_k, args.rows > 1 || held ? nullptr : args.x,
+                    in, act);
+  else if (args.rows == 1)
     small_gate_up(stream_, bank, groups(), args.x, in, args.rows, args.top_k, act);
   else
     large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);
 }
 
 /// h += sum over a row's pairs of weight * down(act[pair])
-void CudaDevice::expert_outer(const RoutedArgs& args) {
+void CudaDevice::expert_outer(const RoutedArgs& args, bool lone) {
   const ExpertBank& bank = args.bank;
   const auto* act = scratch<float>(layout_.act);
   auto* parts = scratch<float>(layout_.parts);
   if (!quantised(bank.down.type)) {
     float_down(stream_, bank, groups(), act, args.rows, args.top_k, parts);
-  } else if (args.rows == 1) {
+  } else if (args.rows == 1 || lone) {
     if (one_row_down_fits(bank, args.top_k))
-      one_row_down_sum(stream_, bank, args.ids, args.weights, args.top_k, quantised(bank.gate.type), act,
-                       args.h);
+      one_row_down_sum(stream_, bank, args.ids, args.weights, args.rows, args.top_k,
+                       quantised(bank.gate.type), act, args.h);
     else
       small_down_sum(stream_, bank, args.ids, args.weights, args.top_k, act, args.h);
     return;
   } else {
     const Acts inner = pair_acts(type_info(bank.down.type).act, bank.down.in);
     quantise(stream_, act, nullptr, 0, args.rows * args.top_k, bank.down.in, inner);
-    if (args.rows <= most_small_expert_rows)
-      small_down(stream_, bank, groups(), inner, args.rows, args.top_k, parts);
-    else
-      large_down(stream_, bank, groups(), inner, args.rows, args.top_k, parts);
+    large_down(stream_, bank, groups(), inner, args.rows, args.top_k, parts);
   }
   cuda::combine(stream_, {parts, args.weights, args.h, args.rows, args.top_k, bank.down.out});
 }

@@ -19,6 +19,7 @@
 #define __constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 // One block runs at a time, so that a block's shared memory can be static. thread_local, so that its symbols
