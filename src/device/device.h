@@ -124,8 +124,8 @@ struct RopeTable {
   RopeStyle style = RopeStyle::neox;
 };
 
-/// Per head: optional RMS norm of q and k over head_dim, rotation of the first n_rot dimensions, then k and v
-/// (rounded to f16, ties to even) to the cache at (lane, position). q is rotated in place.
+/// Per head: optional RMS norm of q and k over head_dim, rotation of n_rot dimensions, then k and v as f16
+/// (ties to even) to the cache. q is rotated in place; an attend() of it that follows makes it scratch.
 struct RopeStoreArgs {
   float* q = nullptr;             ///< [rows, heads, head_dim]
   float* k = nullptr;             ///< [rows, kv_heads, head_dim]; scratch afterwards

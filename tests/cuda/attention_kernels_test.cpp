@@ -275,6 +275,157 @@ TEST(Attention, PartialsAreBounded) {
   EXPECT_LE(attend_partial_bytes(4096, 32, 128, 1 << 20), size_t{96} << 20);
 }
 
+// --- one row that is rotated and stored on the way
+// -----------------------------------------------------------------------------
+
+struct FusedCase {
+  Shape shape;
+  int n_rot;
+  RopeStyle style;
+  bool norm;
+};
+
+/// Everything a call reads and writes, for one row; each run begins with the same contents.
+class FusedAttention : public testing::TestWithParam<FusedCase> {
+ protected:
+  struct Result {
+    std::vector<float> out;
+    std::vector<uint16_t> k, v;
+    bool operator==(const Result&) const = default;
+  };
+  struct How {
+    Arithmetic arithmetic;
+    int longest;
+    bool fused;
+    ActFormat acts = ActFormat::none;
+    int multiprocessors = 1000;
+  };
+
+  Result run(int position, const How& how) {
+    const auto& [shape, n_rot, style, norm] = GetParam();
+    const int lane = 1, n = shape.head_dim;
+    Batch b(shape, {{lane, position}}, 20);
+    // The row's own place in the cache and what is behind it hold NaNs.
+    for (int64_t i = lane * b.lane_stride() + position * b.row_stride(); i < (lane + 1) * b.lane_stride();
+         ++i)
+      b.k[static_cast<size_t>(i)] = b.v[static_cast<size_t>(i)] = 0x7e00;
+    std::mt19937 random(21);
+    std::normal_distribution<float> normal;
+    const auto floats = [&](int count) {
+      std::vector<float> x(static_cast<size_t>(count));
+      for (float& value : x) value = normal(random);
+      return x;
+    };
+    const OnDevice<float> q(b.q), k(floats(shape.kv_heads * n)), v(floats(shape.kv_heads * n)),
+        q_norm(floats(n)), k_norm(floats(n)), cos(floats((position + 1) * n_rot / 2)),
+        sin(floats((position + 1) * n_rot / 2)), sinks(b.sinks);
+    const OnDevice<float> out(std::vector<float>(b.q.size(), NAN));
+    const OnDevice<uint16_t> k_cache(b.k), v_cache(b.v);
+    const OnDevice<int32_t> on_position(std::vector<int32_t>{position}), on_lane(std::vector<int32_t>{lane});
+    const size_t bytes = attend_partial_bytes(1, shape.heads, n, how.longest);
+    const OnDevice<uint8_t> partials(std::vector<uint8_t>(bytes, 0xff));
+    RopeStoreArgs rope;
+    rope.q = q.data(), rope.k = k.data(), rope.v = v.data();
+    if (norm) rope.q_norm = q_norm.data(), rope.k_norm = k_norm.data();
+    rope.eps = 1e-6f, rope.heads = shape.heads, rope.kv_heads = shape.kv_heads, rope.head_dim = n;
+    rope.rope = {cos.data(), sin.data(), n_rot, style};
+    rope.rows.count = 1, rope.rows.position = on_position.data(), rope.rows.lane = on_lane.data();
+    rope.rows.longest = how.longest;
+    rope.kv = {k_cache.data(), v_cache.data(), b.lane_stride(), b.row_stride()};
+    AttendArgs args;
+    args.q = q.data(), args.out = out.data();
+    args.heads = shape.heads, args.kv_heads = shape.kv_heads, args.head_dim = n;
+    args.scale = b.scale(), args.window = shape.window, args.sinks = shape.sinks ? sinks.data() : nullptr;
+    args.rows = rope.rows, args.kv = rope.kv;
+    Stream s;
+    s.multiprocessors = how.multiprocessors;
+    if (!how.fused) rope_and_store(s, rope);
+    const QuantisedRow quantised(shape.heads * n, how.acts);
+    AttendMore more;
+    if (how.fused) more.rope = &rope;
+    if (how.acts != ActFormat::none) more.acts = &quantised.acts;
+    const bool written = attend(s, args, how.arithmetic, partials.data(), bytes, more);
+    if (how.acts != ActFormat::none) expect_acts(s, args, quantised, written, how);
+    return {out.host(), k_cache.host(), v_cache.host()};
+  }
+
+  /// One row's activations, poisoned.
+  struct QuantisedRow {
+    OnDevice<int8_t> q;
+    OnDevice<float> scale;
+    OnDevice<int16_t> sums;
+    Acts acts;
+    QuantisedRow(int in, ActFormat format)
+        : q(std::vector<int8_t>(static_cast<size_t>(in), 77)),
+          scale(std::vector<float>(static_cast<size_t>(in / 8 + 1), 77.0f)),
+          sums(std::vector<int16_t>(static_cast<size_t>(in / 8 + 1), 77)),
+          acts{q.data(), scale.data(), sums.data(), in, format} {}
+  };
+  /// Written where the shape allows it, and then as quantise() writes it.
+  void expect_acts(Stream& s, const AttendArgs& args, const QuantisedRow& got, bool written, const How& how) {
+    const int n = args.head_dim, outputs = args.heads * n;
+    const int chunk = how.arithmetic == Arithmetic::fast && n >= 64 && n != 96 && n != 80 ? 64 : 256;
+    const bool walks = how.multiprocessors == 1 && chunk == 64;
+    EXPECT_EQ(written,
+              n % 32 == 0 && 256 % n == 0 && outputs % 256 == 0 && how.longest <= 128 * chunk && !walks);
+    if (!written) return;
+    const QuantisedRow want(outputs, how.acts);
+    quantise(s, args.out, nullptr, 0, 1, outputs, want.acts);
+    EXPECT_EQ(got.q.host(), want.q.host());
+    EXPECT_EQ(got.scale.host(), want.scale.host());
+    EXPECT_EQ(got.sums.host(), want.sums.host());
+  }
+};
+
+TEST_P(FusedAttention, HasTheBitsOfTwoSteps) {
+  for (const Arithmetic arithmetic : {Arithmetic::fast, Arithmetic::portable})
+    for (const int position : {0, 1, 17, 63, 64, 65, 255, 256, 300})
+      for (const int longest : {position + 1, 700}) {
+        const Result apart = run(position, {arithmetic, longest, false});
+        const Result fused = run(position, {arithmetic, longest, true});
+        expect_same_bits(fused.out, apart.out);
+        EXPECT_EQ(fused.k, apart.k) << position;
+        EXPECT_EQ(fused.v, apart.v) << position;
+        ASSERT_FALSE(HasFailure()) << "position " << position << " of " << longest;
+      }
+}
+
+TEST_P(FusedAttention, HasTheBitsOfTwoStepsWhereItWalks) {
+  const Result apart = run(70, {Arithmetic::fast, 71, false, ActFormat::none, 1});
+  const Result fused = run(70, {Arithmetic::fast, 71, true, ActFormat::per256, 1});
+  expect_same_bits(fused.out, apart.out);
+  EXPECT_EQ(fused.k, apart.k);
+  EXPECT_EQ(fused.v, apart.v);
+}
+
+TEST_P(FusedAttention, QuantisesWhatItWrites) {
+  for (const Arithmetic arithmetic : {Arithmetic::fast, Arithmetic::portable})
+    for (const ActFormat format : {ActFormat::per256, ActFormat::per32})
+      for (const auto& [position, longest] : {std::pair{0, 1}, {300, 301}, {300, 4096}, {2100, 2101}}) {
+        const Result plain = run(position, {arithmetic, longest, false});
+        expect_same_bits(run(position, {arithmetic, longest, true, format}).out, plain.out);
+        ASSERT_FALSE(HasFailure()) << "position " << position << " of " << longest;
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, FusedAttention,
+                         testing::Values(FusedCase{{16, 2, 128}, 128, RopeStyle::neox, true},
+                                         FusedCase{{4, 2, 128, 70, true}, 64, RopeStyle::neox, true},
+                                         FusedCase{{8, 8, 64, 0, true}, 64, RopeStyle::normal, false},
+                                         FusedCase{{40, 2, 64}, 32, RopeStyle::normal, true},
+                                         FusedCase{{12, 1, 64}, 64, RopeStyle::neox, false},
+                                         FusedCase{{3, 1, 256}, 256, RopeStyle::neox, true},
+                                         FusedCase{{2, 1, 256, 65}, 64, RopeStyle::normal, true},
+                                         FusedCase{{5, 1, 80}, 40, RopeStyle::neox, true},
+                                         FusedCase{{8, 2, 32}, 32, RopeStyle::normal, true}),
+                         [](const auto& test) {
+                           const FusedCase& c = test.param;
+                           return fmt::format("h{}of{}d{}w{}r{}{}{}", c.shape.heads, c.shape.kv_heads,
+                                              c.shape.head_dim, c.shape.window, c.n_rot,
+                                              c.style == RopeStyle::neox ? "neox" : "normal",
+                                              c.norm ? "norms" : "");
+                         });
+
 struct RopeCase {
   int head_dim, n_rot;
   RopeStyle style;

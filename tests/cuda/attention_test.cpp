@@ -212,5 +212,93 @@ TEST_F(CudaAttention, FastSeesWindowsAndSinks) {
     }
 }
 
+/// One row rotated, stored and attended, with `between` called before the attention.
+template <typename Between>
+Floats rotate_and_attend(Device& device, int position, const Between& between) {
+  AttentionCase c = one_row(position, 8, 2, 64);
+  Bench bench(device);
+  const size_t kv = static_cast<size_t>(c.kv_heads * c.head_dim);
+  std::vector<uint16_t> cache = c.cache(63);
+  for (size_t i = static_cast<size_t>(position) * kv; i < cache.size(); ++i) cache[i] = 0x7fff;
+  RopeStoreArgs rope;
+  rope.q = bench.put(c.q()), rope.k = bench.put(random_floats(kv, 1)),
+  rope.v = bench.put(random_floats(kv, 2));
+  rope.k_norm = bench.put(random_floats(64, 3));
+  rope.eps = 1e-6f, rope.heads = c.heads, rope.kv_heads = c.kv_heads, rope.head_dim = c.head_dim;
+  const size_t table = static_cast<size_t>(position + 1) * 32;
+  rope.rope = {bench.put(random_floats(table, 4)), bench.put(random_floats(table, 5)), 64};
+  rope.rows = put_rows(bench, c.rows);
+  rope.kv = {bench.put(cache), bench.put(cache), c.lane_stride(), c.row_stride()};
+  AttendArgs args;
+  args.q = rope.q, args.out = bench.poisoned(c.q_size());
+  args.heads = c.heads, args.kv_heads = c.kv_heads, args.head_dim = c.head_dim, args.scale = c.scale();
+  args.rows = rope.rows, args.kv = rope.kv;
+  device.rope_and_store(rope);
+  between(bench, args);
+  device.attend(args);
+  Floats result = bench.get(args.out, c.q_size());
+  for (const uint16_t* values : {rope.kv.k, rope.kv.v})
+    for (uint16_t h : bench.get(values, cache.size())) result.push_back(h);
+  return result;
+}
+
+TEST_F(CudaAttention, WhatComesBetweenRotationAndAttentionChangesNothing) {
+  for (int size = 0; size < 3; ++size, TearDown(), SetUp())  // few and many multiprocessors
+    for (int position : {0, 64, 300}) {
+      AttentionCase c = one_row(position, 8, 2, 64);
+      ScratchNeeds needs = c.needs();
+      needs.max_in = 512;
+      reserve(needs);
+      fast_->reserve(needs);
+      const auto nothing = [](Bench&, AttendArgs&) {};
+      expect_cpu_bits(fmt::format("position {}", position),
+                      [&](Device& device) { return rotate_and_attend(device, position, nothing); });
+      for (Device* device : {cuda_.get(), fast_.get()}) {
+        const Floats at_once = rotate_and_attend(*device, position, nothing);
+        const auto looked = [&](Bench& bench, AttendArgs& args) { bench.get(args.q, 1); };
+        expect_same(rotate_and_attend(*device, position, looked), at_once, "looked at");
+        const auto copied = [&](Bench& bench, AttendArgs& args) {
+          float* q = bench.poisoned(c.q_size());
+          const int32_t* first = bench.put(std::vector<int32_t>{0});
+          device->gather_rows(args.q, first, 1, static_cast<int64_t>(c.q_size()), q);
+          args.q = q;
+        };
+        expect_same(rotate_and_attend(*device, position, copied), at_once, "copied");
+        const auto elsewhere = [&](Bench& bench, AttendArgs& args) {
+          const Floats q = bench.get(args.q, c.q_size());
+          args.q = bench.put(q);
+        };
+        expect_same(rotate_and_attend(*device, position, elsewhere), at_once, "elsewhere");
+      }
+    }
+}
+
+TEST_F(CudaAttention, AMatmulReadsWhatAttentionWroteLast) {
+  for (int size = 0; size < 3; ++size, TearDown(), SetUp())
+    for (int heads : {4, 8}) {  // 256 and 512 values
+      AttentionCase c = one_row(70, heads, 2, 64);
+      ScratchNeeds needs = c.needs();
+      needs.max_in = 512, needs.hidden = 64;
+      reserve(needs);
+      const RandomMatrix weight(Type::Q4_K, heads * 64, 40, 7);
+      expect_cpu_bits(fmt::format("{} heads", heads), [&](Device& device) {
+        Bench bench(device);
+        AttendArgs args;
+        args.q = bench.put(c.q()), args.out = bench.poisoned(c.q_size());
+        args.heads = c.heads, args.kv_heads = c.kv_heads, args.head_dim = c.head_dim, args.scale = c.scale();
+        args.rows = put_rows(bench, c.rows);
+        args.kv = {bench.put(c.cache(63)), bench.put(c.cache(64)), c.lane_stride(), c.row_stride()};
+        float* y = bench.put(Floats(40, 0.5f));
+        const MatmulTarget target[] = {{bench.put(weight, true), y, true}};
+        device.attend(args);
+        device.matmul({args.out, 1, target});
+        device.attend(args);  // and where another writes the row in between
+        device.add(args.out, args.q, static_cast<int64_t>(c.q_size()));
+        device.matmul({args.out, 1, target});
+        return bench.get(y, 40);
+      });
+    }
+}
+
 }  // namespace
 }  // namespace weir

@@ -77,10 +77,11 @@ TEST_F(CudaRoute, HasTheCpusBitsAtEveryNumberOfRowsAndWidth) {
 }
 
 TEST_F(CudaRoute, TiesGoToTheLowerIdAndNaNToTheEnd) {
-  for (int rows : {1, 6, 20})
+  for (const auto& [rows, hidden] :
+       std::vector<std::pair<int, int64_t>>{{1, 64}, {1, 512}, {6, 64}, {20, 64}})
     for (int top_k : {1, 3, 8}) {
       RouteCase c;
-      c.hidden = 64, c.experts = 40, c.top_k = top_k;
+      c.hidden = hidden, c.experts = 40, c.top_k = top_k;
       std::vector<uint8_t> router = bytes_of(RandomMatrix(Type::F32, c.hidden, c.experts, 3));
       auto* row = reinterpret_cast<float*>(router.data());
       for (int64_t e : {3, 20, 21, 22, 35, 39})  // equal rows, equal logits
@@ -97,6 +98,12 @@ TEST_F(CudaRoute, TiesGoToTheLowerIdAndNaNToTheEnd) {
         check(c, router, x, rows);
         c.kind = RouterKind::softmax_all;
         check(c, router, x, rows);
+        if (rows > 1) continue;
+        Floats other = x;
+        other[5] = kInfinity;  // logits of either sign
+        check(c, router, other, rows);
+        std::fill(other.begin(), other.end(), 0.0f);  // every logit ties but the one that is NaN
+        check(c, router, other, rows);
       }
     }
 }

@@ -265,6 +265,14 @@ TEST_P(CudaRows, RoutesAsTheHostDoes) {
       {1, 64, 5, 5, Type::BF16, RouterKind::softmax_all, false, true},
       {1, 700, 40, 1, Type::F32, RouterKind::softmax_selected, true, true, true},
       {1, 2880, 512, 10},
+      {1, 512, 3, 3, Type::F16, RouterKind::softmax_all, false, true},
+      {1, 4096, 5, 2},
+      {1, 512, 256, 16, Type::BF16, RouterKind::softmax_all, true, true},
+      {1, 1024, 129, 11, Type::F32, RouterKind::softmax_selected, false},
+      {1, 8192, 60, 6, Type::BF16},
+      {1, 512, 256, 9, Type::F32, RouterKind::softmax_selected, true, true, true},
+      {1, 512, 100, 12, Type::F32, RouterKind::softmax_all, false, true, true},
+      {1, 512, 40, 17},
       {2, 2048, 128, 8},
       {16, 1024, 64, 8, Type::F32, RouterKind::softmax_all},
       {7, 96, 70, 2, Type::F16, RouterKind::softmax_selected, true, true, true},
@@ -297,9 +305,11 @@ TEST_P(CudaRows, RoutesAsTheHostDoes) {
     cpu_->route(args);
     const Array<uint8_t> drouter = bytes_of(args.router);
     const Array<float> dx(x), dw(w), dbias(bias), dnormed(size), dweights(pairs),
-        logits(static_cast<size_t>(c.rows * c.experts));
+        logits(static_cast<size_t>(c.rows * c.experts)), dscale(size / 32), want_scale(size / 32);
+    const Array<int8_t> dq(size), want_q(size);
+    const Array<int16_t> dsums(size / 32), want_sums(size / 32);
     const Array<int32_t> dids(pairs), active(1), expert(pairs), begin(pairs + 1), dpairs(pairs);
-    const Array<uint32_t> ticket(1);
+    const Array<uint32_t> tickets(route_ticket_words);
     const Array<uint64_t> visits(1), slot(1);
     args.x = dx.data(), args.normed = dnormed.data(), args.router.data = drouter.data();
     if (c.norm) args.norm = dw.data();
@@ -308,12 +318,23 @@ TEST_P(CudaRows, RoutesAsTheHostDoes) {
     const std::string what = std::to_string(c.rows) + " x " + std::to_string(c.hidden);
     for (int again = 0; again < 2; ++again) {
       s_.stamp = again ? slot.data() : nullptr;
-      route(s_, args, logits.data(), ticket.data(),
-            {active.data(), expert.data(), begin.data(), dpairs.data(), visits.data()});
+      // per32 first, so that its sums, which are none, stay zero.
+      const ActFormat format = again && c.hidden % 256 == 0 ? ActFormat::per256
+                               : c.hidden % 32 == 0         ? ActFormat::per32
+                                                            : ActFormat::none;
+      route(s_, args, logits.data(), tickets.data(),
+            {active.data(), expert.data(), begin.data(), dpairs.data(), visits.data()},
+            {dq.data(), dscale.data(), dsums.data(), c.hidden, format});
       EXPECT_EQ(dids.values(), ids) << what;
       expect_same(dweights.values(), weights, what);
       if (c.norm) expect_same(dnormed.values(), normed, what);
-      EXPECT_EQ(ticket.values()[0], 0u);
+      EXPECT_EQ(tickets.values(), std::vector<uint32_t>(route_ticket_words, 0));
+      if (format == ActFormat::none) continue;
+      quantise(s_, c.norm ? args.normed : args.x, nullptr, 0, c.rows, c.hidden,
+               {want_q.data(), want_scale.data(), want_sums.data(), c.hidden, format});
+      EXPECT_EQ(dq.values(), want_q.values()) << what;
+      expect_same(dscale.values(), want_scale.values(), what);
+      EXPECT_EQ(dsums.values(), want_sums.values()) << what;
     }
     EXPECT_NE(slot.values()[0], 0u);
     if (c.rows > small_rows) continue;

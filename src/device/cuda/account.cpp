@@ -16,6 +16,8 @@ void CudaDevice::open_round() {
 }
 
 void CudaDevice::begin_operation() {
+  launch_waiting_rope();
+  ready_ = {};
   if (!pending_) open_round();
   pending_ = true;
   finished_ = false;
@@ -28,6 +30,7 @@ void CudaDevice::end_operation() {
 }
 
 void CudaDevice::begin_role(Role role) {
+  launch_waiting_rope();  // it belongs to the role before
   if (!ledger_) return;
   if (!pending_) open_round();
   pending_ = true, finished_ = false;

@@ -170,20 +170,25 @@ size_t attend_partial_bytes(int rows, int heads, int head_dim, int longest) {
   return std::min(static_cast<size_t>(std::max(rows, 1)), most_partial_bytes / fast) * fast;
 }
 
-void attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes) {
+bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes,
+            const AttendMore& more) {
   using namespace attention;
-  if (args.rows.count == 0) return;
+  if (args.rows.count == 0) return false;
   WEIR_CHECK(args.head_dim % 8 == 0 && args.head_dim <= max_head_dim && args.heads % args.kv_heads == 0,
              "attend: head_dim {}, heads {} and {}", args.head_dim, args.heads, args.kv_heads);
   WEIR_CHECK(args.rows.longest > 0, "attend: {} rows and no positions", args.rows.count);
+  WEIR_CHECK(!more.rope || args.rows.count == 1, "attend: {} rows to rotate", args.rows.count);
   const bool fast = arithmetic == Arithmetic::fast && has_fast(args.head_dim);
   Partials p;
   p.chunk = fast ? fast_chunk : portable_chunk;
   p.chunks = chunks_of(args.rows.longest, p.chunk);
   const size_t each = row_bytes(args.heads, args.head_dim, p.chunks);
   // Enough blocks to fill half the device, or no room for the chunks of one row: no partials at all.
-  if (fast && (fast_walk_blocks(args) * 2 >= s.multiprocessors || each > partial_bytes))
-    return fast_walk(s, args);
+  if (fast && (fast_walk_blocks(args) * 2 >= s.multiprocessors || each > partial_bytes)) {
+    if (more.rope) rope_and_store(s, *more.rope);
+    fast_walk(s, args);
+    return false;
+  }
   WEIR_CHECK(each <= partial_bytes, "attend: {} bytes for partial results, {} are needed", partial_bytes,
              each);
   // Rows of a launch lie in y, which ends at 65,535.
@@ -192,12 +197,17 @@ void attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* part
     const AttendArgs some = slice(args, begin, std::min(most, args.rows.count - begin));
     p.ml = static_cast<float2*>(partials);
     p.o = reinterpret_cast<float*>(p.ml + static_cast<int64_t>(some.rows.count) * args.heads * p.chunks);
-    if (fast)
-      fast_chunks(s, some, p);
+    if (more.rope)
+      (fast ? fused_fast_chunks : fused_portable_chunks)(s, some, *more.rope, p);
     else
-      portable_chunks(s, some, p);
+      (fast ? fast_chunks : portable_chunks)(s, some, p);
+    if (more.acts && args.rows.count == 1 && joins_quantised(args, p, *more.acts)) {
+      join_quantised(s, some, p, *more.acts);
+      return true;
+    }
     join_chunks(s, some, p);
   }
+  return false;
 }
 
 }  // namespace weir::cuda

@@ -53,8 +53,9 @@ __device__ __forceinline__ void load_queries(const AttendArgs& args, const Place
   }
 }
 
-/// Starts the copy of a chunk's keys or values, [fast_chunk][kDim + fast_pad]; zeros after `last`.
-template <int kDim, int kThreads>
+/// Starts the copy of a chunk's keys or values, [fast_chunk][kDim + fast_pad]; zeros after `last`, but for
+/// the kFresh rows that follow it: another thread writes those. By threads 0..kThreads - 1.
+template <int kDim, int kThreads, int kFresh = 0>
 __device__ __forceinline__ void load_chunk(const uint16_t* base, int64_t row_stride, int chunk, int last,
                                            uint16_t* to) {
   constexpr int pieces = kDim / 8;  // of 16 bytes
@@ -68,7 +69,7 @@ __device__ __forceinline__ void load_chunk(const uint16_t* base, int64_t row_str
   for (int k = 0; k < fast_chunk; k += at_once) {
     if (k <= left)
       cp_async16(to + k * (kDim + fast_pad), from);
-    else
+    else if (k > left + kFresh)
       *reinterpret_cast<uint4*>(to + k * (kDim + fast_pad)) = make_uint4(0, 0, 0, 0);
     from += at_once * row_stride;
   }

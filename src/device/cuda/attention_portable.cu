@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "device/cuda/attention.cuh"
+#include "device/cuda/rope.cuh"
 
 namespace weir::cuda::attention {
 namespace {
@@ -39,6 +40,14 @@ Layout layout_of(int head_dim, int heads) {
   l.bytes = l.s + heads * chunk_size * 4;
   return l;
 }
+
+/// The row that is rotated and stored here, or nothing.
+template <bool kFused>
+struct Fresh {};
+template <>
+struct Fresh<true> {
+  RopeStoreArgs rope;
+};
 
 __device__ __forceinline__ float2 halves(uint32_t bits) {
   __half2 pair;
@@ -165,8 +174,46 @@ __device__ __forceinline__ Sums sum_values(const uint16_t* v, const float* p, in
   return sums;
 }
 
+/// What a block makes of a row that has yet to be rotated and stored: the queries of its heads into q, and
+/// where the row's own position is of this chunk its key into k; `scratch` holds max_head_dim floats. It goes
+/// to the cache where `stores`: one block of the kv head's. A head a warp; the key is the last.
+__device__ __forceinline__ void rotate_heads(const RopeStoreArgs& rope, const Place& place, bool stores,
+                                             int position, int kv_lane, uint16_t* own_key, float* q,
+                                             float* scratch) {
+  constexpr int each = max_head_dim / 32;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = rope.head_dim;
+  const auto turn = rope::load_turn<each>(rope.rope, position, lane);
+#pragma unroll 1
+  for (int head = warp; head < place.heads + (own_key ? 1 : 0); head += warps) {
+    const bool is_key = head == place.heads;
+    const float* const norm = is_key ? rope.k_norm : rope.q_norm;
+    const float* const from = is_key ? rope.k + place.kv_head * n : rope.q + (place.first_head + head) * n;
+    float x[each], weight[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) x[i] = lane + 32 * i < n ? from[lane + 32 * i] : 0.0f;
+    rope::load_weight(weight, norm, lane, n);
+    if (norm) rope::apply_norm(x, weight, rope.eps, lane, n);
+    rope::turn_head(x, turn, rope.rope, is_key ? scratch : q + head * n, lane, n);
+    const int64_t at = kv_lane * rope.kv.lane_stride + position * rope.kv.row_stride +
+                       static_cast<int64_t>(place.kv_head) * n;
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      if (lane + 32 * i >= n) continue;
+      const uint16_t half = __half_as_ushort(__float2half_rn(x[i]));
+      if (!is_key)
+        q[head * n + lane + 32 * i] = x[i];
+      else
+        own_key[lane + 32 * i] = half;
+      if (is_key && stores) rope.kv.k[at + lane + 32 * i] = half;
+    }
+  }
+}
+
+/// kFused: one row, which `rope` says how to rotate and store; args.q is not read then.
+template <bool kFused>
 __global__ void __launch_bounds__(threads, 1)
-    portable_chunks_kernel(AttendArgs args, Partials partials, Packing packing, Layout layout) {
+    portable_chunks_kernel(AttendArgs args, Fresh<kFused> fresh, Partials partials, Packing packing,
+                           Layout layout) {
   WEIR_DYNAMIC_SHARED(shared);
   auto* const k = reinterpret_cast<uint16_t*>(shared);
   auto* const v = reinterpret_cast<uint16_t*>(shared + layout.v);
@@ -181,7 +228,7 @@ __global__ void __launch_bounds__(threads, 1)
   wait_for_previous();
 
   for (int first = place.first_row; first < place.first_row + place.rows;) {
-    const Run run = run_at(args, first, place.first_row + place.rows);
+    const Run run = run_at(args, first, kFused ? first + 1 : place.first_row + place.rows);
     first = run.end;
     if (run.seen.last < begin || run.seen.first >= begin + chunk_size) continue;
     const int64_t base = run.lane * args.kv.lane_stride + static_cast<int64_t>(place.kv_head) * n;
@@ -190,16 +237,26 @@ __global__ void __launch_bounds__(threads, 1)
       const Span seen = span_of(args.rows.position[row], args.window);
       if (seen.last < begin || seen.first >= begin + chunk_size) continue;
       __syncthreads();  // the row or run before has read what this one overwrites
+      const int last = kFused ? seen.last - 1 : run.seen.last;  // in the cache
+      [[maybe_unused]] const auto stores = [&] {
+        return static_cast<int>(blockIdx.x) < args.kv_heads;  // of the kv head's blocks the first
+      };
       if (!loaded || layout.one_buffer)
-        load(args.kv.k + base, args.kv.row_stride, chunk, run.seen.last, n, k, layout.k_stride);
+        load(args.kv.k + base, args.kv.row_stride, chunk, last, n, k, layout.k_stride);
       cp_commit();
-      if (!loaded && !layout.one_buffer)
-        load(args.kv.v + base, args.kv.row_stride, chunk, run.seen.last, n, v, n);
+      if (!loaded && !layout.one_buffer) load(args.kv.v + base, args.kv.row_stride, chunk, last, n, v, n);
       cp_commit();
       loaded = true;
-      const float* const source = args.q + (static_cast<int64_t>(row) * args.heads + place.first_head) * n;
-      for (int i = 4 * static_cast<int>(threadIdx.x); i < place.heads * n; i += 4 * threads)
-        *reinterpret_cast<float4*>(q + i) = *reinterpret_cast<const float4*>(source + i);
+      if constexpr (kFused) {
+        const RopeStoreArgs& rope = fresh.rope;
+        rotate_heads(rope, place, stores(), seen.last, run.lane,
+                     seen.last < begin + chunk_size ? k + (seen.last - begin) * layout.k_stride : nullptr, q,
+                     s);
+      } else {
+        const float* const source = args.q + (static_cast<int64_t>(row) * args.heads + place.first_head) * n;
+        for (int i = 4 * static_cast<int>(threadIdx.x); i < place.heads * n; i += 4 * threads)
+          *reinterpret_cast<float4*>(q + i) = *reinterpret_cast<const float4*>(source + i);
+      }
       cp_wait<1>();
       __syncthreads();  // keys and queries are there
 
@@ -210,8 +267,16 @@ __global__ void __launch_bounds__(threads, 1)
       head = score_heads<2>(k + j * layout.k_stride, q, s + j, n, args.scale, sees, head, end_head);
       score_heads<1>(k + j * layout.k_stride, q, s + j, n, args.scale, sees, head, end_head);
       __syncthreads();  // all scores are there, and all have read the keys
-      if (layout.one_buffer) load(args.kv.v + base, args.kv.row_stride, chunk, run.seen.last, n, v, n);
+      if (layout.one_buffer) load(args.kv.v + base, args.kv.row_stride, chunk, last, n, v, n);
       cp_commit();
+      if constexpr (kFused) {
+        if (seen.last < begin + chunk_size && static_cast<int>(threadIdx.x) < n) {
+          const float value = fresh.rope.v[place.kv_head * n + threadIdx.x];
+          const uint16_t half = __half_as_ushort(__float2half_rn(value));
+          v[(seen.last - begin) * n + threadIdx.x] = half;
+          if (stores()) fresh.rope.kv.v[base + seen.last * args.kv.row_stride + threadIdx.x] = half;
+        }
+      }
       const int64_t at =
           (static_cast<int64_t>(row) * args.heads + place.first_head) * partials.chunks + chunk;
       if (warp < place.heads) {
@@ -233,9 +298,8 @@ __global__ void __launch_bounds__(threads, 1)
   }
 }
 
-}  // namespace
-
-void portable_chunks(Stream& s, const AttendArgs& args, const Partials& partials) {
+template <bool kFused>
+void launch_chunks(Stream& s, const AttendArgs& args, const Fresh<kFused>& fresh, const Partials& partials) {
   const int ratio = args.heads / args.kv_heads;
   const int chunks = (args.rows.longest + chunk_size - 1) / chunk_size;
   // Many rows share the chunk's keys in a block; few rows spread their heads over more blocks instead.
@@ -247,11 +311,22 @@ void portable_chunks(Stream& s, const AttendArgs& args, const Partials& partials
   const Layout layout = layout_of(args.head_dim, packing.heads);
   const int row_tiles = (args.rows.count + rows - 1) / rows;
   // The most that any call takes: recordings keep launches of other sizes.
-  allow_shared(portable_chunks_kernel, most_shared, "attend");
+  allow_shared(portable_chunks_kernel<kFused>, most_shared, "attend");
   launch(
-      s, "attend", portable_chunks_kernel,
+      s, "attend", portable_chunks_kernel<kFused>,
       dim3(static_cast<unsigned>(row_tiles * packing.groups * args.kv_heads), static_cast<unsigned>(chunks)),
-      dim3(threads), static_cast<size_t>(layout.bytes), args, partials, packing, layout);
+      dim3(threads), static_cast<size_t>(layout.bytes), args, fresh, partials, packing, layout);
+}
+
+}  // namespace
+
+void portable_chunks(Stream& s, const AttendArgs& args, const Partials& partials) {
+  launch_chunks<false>(s, args, {}, partials);
+}
+
+void fused_portable_chunks(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope,
+                           const Partials& partials) {
+  launch_chunks<true>(s, args, {rope}, partials);
 }
 
 }  // namespace weir::cuda::attention

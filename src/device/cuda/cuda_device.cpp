@@ -63,7 +63,7 @@ ScratchLayout plan_scratch(const ScratchNeeds& needs) {
   l.begin = take((experts + 1) * sizeof(int32_t));
   l.pair_list = take(pairs * sizeof(int32_t));
   l.counts = take((experts + 1) * sizeof(int32_t));
-  l.ticket = take(sizeof(uint32_t));
+  l.ticket = take(route_ticket_words * sizeof(uint32_t));
   l.partial_bytes =
       needs.heads > 0 ? attend_partial_bytes(needs.rows, needs.heads, needs.head_dim, needs.longest) : 0;
   l.partials = take(l.partial_bytes);
@@ -147,6 +147,7 @@ Buffer CudaDevice::allocate(size_t bytes, const char* what) {
                   free, total, cudaGetErrorString(result));
   }
   Buffer buffer(this, data, bytes);
+  ready_ = {};  // this may be a row's old place
   check(cudaMemsetAsync(data, 0, bytes, stream_.handle), "cudaMemsetAsync", what);
   pending_ = true, finished_ = false;
   return buffer;
@@ -229,6 +230,7 @@ void CudaDevice::reserve(const ScratchNeeds& needs) {
   for (auto& [key, recording] : recordings_) cudaGraphExecDestroy(recording.graph);
   recordings_.clear();  // they hold the old scratch
   grouped_ids_ = nullptr;
+  ready_ = {};
   layout_ = plan_scratch(all);
   scratch_ = {};
   scratch_ = allocate(layout_.bytes, "scratch");
@@ -244,6 +246,8 @@ void CudaDevice::synchronize() {
 }
 
 void CudaDevice::enqueue_finish() {
+  launch_waiting_rope();
+  ready_ = {};  // a recording may begin: what is ready now would not be when it is replayed
   auto* stamps = stamps_.as<uint64_t>();
   Finish args;
   args.ticket = ticket_.as<uint32_t>();

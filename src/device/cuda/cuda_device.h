@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -112,6 +113,13 @@ class CudaDevice final : public Device {
   void drop_oldest_recording();
   void abandon_capture() noexcept;
 
+  /// A row that acts() holds quantised: of the operation before this one alone.
+  struct ReadyActs {
+    const float* x = nullptr;  ///< null: none
+    int64_t in = 0;
+    ActFormat format = ActFormat::none;
+  };
+
   /// Before and after every operation: `begin` opens the round's account, `end` injects a delay that is due.
   void begin_operation();
   void end_operation();
@@ -128,9 +136,11 @@ class CudaDevice final : public Device {
   Acts acts(ActFormat format, int64_t in) const;
   Acts pair_acts(ActFormat format, int64_t in) const;
   ExpertGroups groups() const;
-  void quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets);
+  void quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets,
+                        const ReadyActs& ready);
+  void launch_waiting_rope();
   void group_rows(const RoutedArgs& args);
-  void expert_inner(const RoutedArgs& args);
+  void expert_inner(const RoutedArgs& args, const ReadyActs& ready);
   void expert_outer(const RoutedArgs& args);
   void check_scratch(int rows, int64_t in) const;
   bool is_ours(const void* host) const;
@@ -152,6 +162,8 @@ class CudaDevice final : public Device {
   Buffer scratch_;
   const int32_t* grouped_ids_ = nullptr;  ///< whose pairs groups() holds
   int grouped_rows_ = 0;
+  ReadyActs ready_;
+  std::optional<RopeStoreArgs> waiting_rope_;  ///< not launched yet: attend() may take it over
 
   // The round under way.
   bool pending_ = false;  ///< something was enqueued since the last wait

@@ -3,10 +3,14 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/route_one.h"
 
 namespace weir::cuda {
 
 namespace {
+
+/// Up to so many rows the experts' small kernels are used, from there on the large tiles.
+constexpr int most_small_expert_rows = 1;
 
 bool quantised(Type type) { return type_info(type).act != ActFormat::none; }
 
@@ -29,12 +33,18 @@ void CudaDevice::route(const RouteArgs& args) {
              "{} rows, {} experts, top {}", args.rows, experts, args.top_k);
   begin_operation();
   declare(args.router.bytes());
-  cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups());
+  const int64_t in = args.router.in;
+  const bool ready = takes_route_one(args);  // then acts cost no launch
+  const ActFormat format = ready ? ActFormat::per256 : ActFormat::none;
+  if (ready) check_scratch(args.rows, in);
+  cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups(),
+              acts(format, in));
   if (args.rows > small_rows)
     group_pairs(stream_, args.ids, args.rows, args.top_k, experts, scratch<int32_t>(layout_.counts),
                 groups());
   grouped_ids_ = args.ids, grouped_rows_ = args.rows;
   end_operation();
+  if (ready) ready_ = {args.norm ? args.normed : args.x, in, format};
 }
 
 /// The groups of these ids: route() left them, where it was the last to write ids.
@@ -56,6 +66,7 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
                  bank.gate.out <= layout_.needs.expert_ff && bank.experts <= layout_.needs.experts,
              "{} rows, top {}, {} experts of width {}", args.rows, args.top_k, bank.experts, bank.gate.out);
   check_scratch(args.rows, bank.gate.in);
+  const ReadyActs ready = ready_;  // before begin_operation() forgets it
   begin_operation();
   const uint64_t expert_bytes = bank.gate.bytes() + bank.up.bytes() + bank.down.bytes();
   const auto role = static_cast<size_t>(role_);
@@ -64,13 +75,13 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
   else
     account_.bytes_per_visit[role] = expert_bytes;
   group_rows(args);
-  expert_inner(args);
+  expert_inner(args, ready);
   expert_outer(args);
   end_operation();
 }
 
 /// act[pair] = silu(gate(x)) * up(x)
-void CudaDevice::expert_inner(const RoutedArgs& args) {
+void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready) {
   const ExpertBank& bank = args.bank;
   auto* act = scratch<float>(layout_.act);
   if (!quantised(bank.gate.type)) {
@@ -78,9 +89,14 @@ void CudaDevice::expert_inner(const RoutedArgs& args) {
     return;
   }
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
+  const bool held = args.rows == 1 && args.x == ready.x && in.in == ready.in && in.format == ready.format &&
+                    one_row_gate_up_fits(bank);
   if (args.rows > 1) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
-  if (args.rows <= small_rows)
-    small_gate_up(stream_, bank, groups(), args.x, in, args.rows, args.top_k, act);
+  const float* x = held ? nullptr : args.x;
+  if (args.rows == 1 && one_row_gate_up_fits(bank))
+    one_row_gate_up(stream_, bank, args.ids, args.top_k, x, in, act);
+  else if (args.rows == 1 || args.rows <= most_small_expert_rows)
+    small_gate_up(stream_, bank, groups(), x, in, args.rows, args.top_k, act);
   else
     large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);
 }
@@ -93,12 +109,16 @@ void CudaDevice::expert_outer(const RoutedArgs& args) {
   if (!quantised(bank.down.type)) {
     float_down(stream_, bank, groups(), act, args.rows, args.top_k, parts);
   } else if (args.rows == 1) {
-    small_down_sum(stream_, bank, args.ids, args.weights, args.top_k, act, args.h);
+    if (one_row_down_fits(bank, args.top_k))
+      one_row_down_sum(stream_, bank, args.ids, args.weights, args.top_k, quantised(bank.gate.type), act,
+                       args.h);
+    else
+      small_down_sum(stream_, bank, args.ids, args.weights, args.top_k, act, args.h);
     return;
   } else {
     const Acts inner = pair_acts(type_info(bank.down.type).act, bank.down.in);
     quantise(stream_, act, nullptr, 0, args.rows * args.top_k, bank.down.in, inner);
-    if (args.rows <= small_rows)
+    if (args.rows <= most_small_expert_rows)
       small_down(stream_, bank, groups(), inner, args.rows, args.top_k, parts);
     else
       large_down(stream_, bank, groups(), inner, args.rows, args.top_k, parts);

@@ -91,9 +91,11 @@ struct ExpertGroups {
   uint64_t* visits = nullptr;  ///< [1]: += active
 };
 
+/// Whether the one-row kernels take these weights' activations from acts; one_row.cpp.
+bool one_row_takes_acts(Type type, int64_t in);
 /// act[pair, :] = silu(gate(x_row)) * up(x_row), float [rows * top_k, ff]. Pairs by `groups`, weights through
-/// bank. One row: x is quantised inside (stamps); more rows: acts (of gate's format) holds them. gate and up
-/// have one type.
+/// bank. One row: x is quantised inside (stamps), or where x is null (one_row_takes_acts) acts holds it; more
+/// rows: acts (of gate's format) holds them. gate and up have one type.
 void small_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const float* x,
                    const Acts& acts, int rows, int top_k, float* act);
 /// One row: h += sum over the top_k pairs, in order, of weights[pair] * down(act[pair]), act quantised
@@ -161,18 +163,31 @@ void float_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, c
 // -------------------------------------------------------------------------------------------------------
 
 /// Norm, logits (`logits` [rows, experts] is scratch), selection into args.ids and args.weights. With at most
-/// small_rows rows also `groups`; one launch, whose last block (by *ticket, zero between launches) selects.
-/// With more rows up to three launches, and groups is untouched; three too for a hidden width over 8,192.
-/// (stamps)
-void route(Stream& s, const RouteArgs& args, float* logits, uint32_t* ticket, const ExpertGroups& groups);
+/// small_rows rows also `groups`; one launch, one block of which selects (`tickets`: route_ticket_words, all
+/// zero between launches). With more rows up to three launches, and groups is untouched; three too for a
+/// hidden width over 8,192. acts, unless its format is none: what was multiplied, quantised; one row of whole
+/// segments of 512 values in per256 is part of the same launch, all else is one more. (stamps)
+inline constexpr int most_one_experts = 256;  ///< of one row's own kernel
+inline constexpr int route_ticket_words = 1 + most_one_experts;
+void route(Stream& s, const RouteArgs& args, float* logits, uint32_t* tickets, const ExpertGroups& groups,
+           const Acts& acts);
 
 // --- attention*.cu
 // -----------------------------------------------------------------------------------------------------
 
 void rope_and_store(Stream& s, const RopeStoreArgs& args);
-/// Chunks of 256 positions into `partials` (attend_partial_bytes), then their combination into args.out.
-/// args.rows.longest bounds every position; reading stops at each row's own.
-void attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes);
+/// What attend() can do beside attention.
+struct AttendMore {
+  /// The row has yet to be rotated and stored: rope_and_store(rope) is part of the call. For one row of the
+  /// same heads, cache and row as attend's, and q as its q; q is not always written then.
+  const RopeStoreArgs* rope = nullptr;
+  const Acts* acts = nullptr;  ///< args.out is wanted quantised too, as quantise() would
+};
+/// Chunks of positions into `partials` (attend_partial_bytes), then their combination into args.out.
+/// args.rows.longest bounds every position; reading stops at each row's own. Returns whether more.acts is
+/// written: only some shapes' is.
+bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes,
+            const AttendMore& more = {});
 /// What attend() wants for a batch of `rows` rows and `longest` positions; it works through wide batches in
 /// slices, so that this stays bounded.
 size_t attend_partial_bytes(int rows, int heads, int head_dim, int longest);

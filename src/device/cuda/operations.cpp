@@ -4,6 +4,17 @@
 #include "device/cuda/cuda_device.h"
 
 namespace weir::cuda {
+namespace {
+
+/// Whether `rope` makes the very row that `args` attends.
+bool same_row(const RopeStoreArgs& rope, const AttendArgs& args) {
+  return rope.q == args.q && args.rows.count == 1 && rope.rows.position == args.rows.position &&
+         rope.rows.lane == args.rows.lane && rope.heads == args.heads && rope.kv_heads == args.kv_heads &&
+         rope.head_dim == args.head_dim && rope.kv.k == args.kv.k && rope.kv.v == args.kv.v &&
+         rope.kv.lane_stride == args.kv.lane_stride && rope.kv.row_stride == args.kv.row_stride;
+}
+
+}  // namespace
 
 void CudaDevice::check_scratch(int rows, int64_t in) const {
   WEIR_CHECK(rows <= layout_.needs.rows && in <= std::max(layout_.needs.max_in, layout_.needs.hidden),
@@ -33,6 +44,7 @@ void CudaDevice::matmul(const MatmulArgs& args) {
   WEIR_CHECK(!args.targets.empty() && args.targets.size() <= 3, "{} targets", args.targets.size());
   check_scratch(args.rows, args.targets[0].weight.in);
   if (args.rows == 0) return;
+  const ReadyActs ready = args.rows == 1 && !args.norm && ready_.x == args.x ? ready_ : ReadyActs{};
   begin_operation();
   for (size_t i = 0; i < args.targets.size();) {  // neighbours of one format share a launch
     const Type type = args.targets[i].weight.type;
@@ -41,7 +53,7 @@ void CudaDevice::matmul(const MatmulArgs& args) {
     for (size_t j = i; j < end; ++j) declare(args.targets[j].weight.bytes());
     const auto targets = args.targets.subspan(i, end - i);
     if (type_info(type).act != ActFormat::none) {
-      quantised_matmul(args, type, targets);
+      quantised_matmul(args, type, targets, ready);
     } else {
       const float* x = args.x;
       if (args.norm) {
@@ -56,7 +68,8 @@ void CudaDevice::matmul(const MatmulArgs& args) {
   end_operation();
 }
 
-void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets) {
+void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets,
+                                  const ReadyActs& ready) {
   const int64_t in = targets[0].weight.in;
   const Acts quantised = acts(type_info(type).act, in);
   if (args.rows > 1) quantise(stream_, args.x, args.norm, args.eps, args.rows, in, quantised);
@@ -71,16 +84,38 @@ void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<c
   small.acts = quantised;
   for (const MatmulTarget& t : targets)
     small.target[small.targets++] = {t.weight.data, t.out, t.weight.out, t.add};
-  small_matmul(stream_, small);
+  const bool fits = std::all_of(targets.begin(), targets.end(),
+                                [](const MatmulTarget& t) { return one_row_fits(t.weight); });
+  const bool is_ready = ready.x && ready.format == quantised.format && ready.in == in;
+  if (args.rows == 1 && fits) {
+    if (is_ready) small.x = nullptr;
+    one_row_matmul(stream_, small);
+  } else {
+    small_matmul(stream_, small);
+  }
 }
 
+/// One row's waits for attend(), whose kernels can do it on their way.
 void CudaDevice::rope_and_store(const RopeStoreArgs& args) {
   begin_operation();
+  if (args.rows.count == 1 && !stream_.stamp) {
+    waiting_rope_ = args;
+    return;
+  }
   cuda::rope_and_store(stream_, args);
   end_operation();
 }
 
+void CudaDevice::launch_waiting_rope() {
+  if (!waiting_rope_) return;
+  const RopeStoreArgs args = *waiting_rope_;
+  waiting_rope_.reset();
+  cuda::rope_and_store(stream_, args);
+}
+
 void CudaDevice::attend(const AttendArgs& args) {
+  std::optional<RopeStoreArgs> rope;
+  if (waiting_rope_ && !stream_.stamp && same_row(*waiting_rope_, args)) rope.swap(waiting_rope_);
   WEIR_CHECK(args.heads % args.kv_heads == 0 && args.heads <= layout_.needs.heads &&
                  args.head_dim <= layout_.needs.head_dim && args.rows.count <= layout_.needs.rows &&
                  args.rows.longest <= layout_.needs.longest,
@@ -93,7 +128,16 @@ void CudaDevice::attend(const AttendArgs& args) {
     account_.bytes_per_position[static_cast<size_t>(role_)] += position_bytes;
     kv_positions_ = args.rows.kv_positions;
   }
-  cuda::attend(stream_, args, options_.arithmetic, scratch<void>(layout_.partials), layout_.partial_bytes);
+  // One row's next stop is a matmul, whose weights are mostly K-quants: quantised for those on the way.
+  const int64_t out = int64_t{args.heads} * args.head_dim;
+  const Acts quantised = acts(ActFormat::per256, out);
+  AttendMore more;
+  if (rope) more.rope = &*rope;
+  if (args.rows.count == 1 && out <= std::max(layout_.needs.max_in, layout_.needs.hidden))
+    more.acts = &quantised;
+  if (cuda::attend(stream_, args, options_.arithmetic, scratch<void>(layout_.partials), layout_.partial_bytes,
+                   more))
+    ready_ = {args.out, out, quantised.format};
   end_operation();
 }
 

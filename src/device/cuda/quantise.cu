@@ -1,13 +1,11 @@
 // Rows of floats to int8 blocks, RMS-normed on the way where asked: docs/arithmetic.md, activations. A warp
 // takes a segment of 512 values: two blocks of 256 or sixteen of 32.
-#include "device/cuda/kernels.h"
-#include "device/cuda/segment.cuh"
+#include "device/cuda/quantise_values.cuh"
 #include "device/cuda/stamp.cuh"
 
 namespace weir::cuda {
 namespace {
 
-constexpr uint32_t infinity_bits = 0x7f800000u;
 constexpr int flat_warps = 8;
 
 struct Quantise {
@@ -19,51 +17,10 @@ struct Quantise {
   Acts out;
 };
 
-/// q, scale and sums are those of the segment. `count` is a multiple of kBlock.
 template <int kBlock>
-__device__ __forceinline__ void quantise_segment(const float (&v)[segment_steps], int count, int lane,
-                                                 int8_t* q, float* scale, int16_t* sums) {
-  constexpr int blocks = segment_values / kBlock, steps = kBlock / 32;
-  // The order of magnitudes is the order of their bits, and what is not finite is above all that is.
-  uint32_t largest = 0;  // lane b: of block b
-#pragma unroll
-  for (int b = 0; b < blocks; ++b) {
-    uint32_t bits = 0;
-#pragma unroll
-    for (int i = b * steps; i < (b + 1) * steps; ++i) {
-      const uint32_t magnitude = __float_as_uint(v[i]) & 0x7fffffffu;
-      bits = magnitude > bits ? magnitude : bits;
-    }
-    bits = __reduce_max_sync(whole_warp, bits);
-    if (lane == b) largest = bits;
-  }
-  const float d = largest < infinity_bits ? __uint_as_float(largest) / 127.0f : __uint_as_float(0x7fc00000u);
-  if (lane < count / kBlock) scale[lane] = d;
-  int sum = 0;  // lane i: of values 32 i..32 i + 31
-#pragma unroll
-  for (int i = 0; i < segment_steps; ++i) {
-    const float step = __shfl_sync(whole_warp, d, i / steps);
-    int level = 0;
-    if (step > 0) {  // neither 0 nor NaN
-      level = __float2int_rn(v[i] / step);
-      level = level > 127 ? 127 : level < -127 ? -127 : level;
-    }
-    if (32 * i + lane < count) q[32 * i + lane] = static_cast<int8_t>(level);
-    if constexpr (kBlock == 256) {
-      const int of_step = __reduce_add_sync(whole_warp, level);
-      if (lane == i) sum = of_step;
-    }
-  }
-  if constexpr (kBlock == 256)
-    if (lane < count / 32) sums[lane] = static_cast<int16_t>(sum);
-}
-
-template <int kBlock>
-__device__ __forceinline__ void quantise_to(const float (&v)[segment_steps], const Acts& out, int64_t row,
-                                            int s, int count, int lane) {
-  const int64_t at = row * out.in + int64_t{s} * segment_values;
-  int16_t* sums = kBlock == 256 ? out.sums + at / 32 : nullptr;
-  quantise_segment<kBlock>(v, count, lane, out.q + at, out.scale + at / kBlock, sums);
+__device__ __forceinline__ void quantise_segment(const float (&v)[segment_steps], const Acts& out,
+                                                 int64_t row, int s, int count, int lane) {
+  quantise_to<kBlock>(v, out, row * out.in + int64_t{s} * segment_values, count, lane);
 }
 
 /// Without a norm segments know nothing of each other: warps take them laid end to end.
@@ -80,7 +37,7 @@ __global__ void __launch_bounds__(32 * flat_warps) quantise_kernel(Quantise a, u
   if (row >= a.rows) return;
   float v[segment_steps];
   load_segment(v, a.x + row * a.in + int64_t{s} * segment_values, count, lane);
-  quantise_to<kBlock>(v, a.out, row, s, count, lane);
+  quantise_segment<kBlock>(v, a.out, row, s, count, lane);
 }
 
 /// A block a row.
@@ -105,7 +62,7 @@ __global__ void __launch_bounds__(32 * most_row_warps) norm_quantise_kernel(Quan
       load_segment(v, x + int64_t{at} * segment_values, here, lane);
     }
     apply_norm(v, inv, weight, true);
-    quantise_to<kBlock>(v, a.out, row, at, here, lane);
+    quantise_segment<kBlock>(v, a.out, row, at, here, lane);
   }
 }
 

@@ -40,6 +40,7 @@ void CudaDevice::launch_recording(Recording& recording, uint64_t kv_positions) {
   recording.used = ++uses_;
   last_nodes_ = recording.nodes;
   grouped_ids_ = nullptr;
+  ready_ = {};
   check(cudaGraphLaunch(recording.graph, stream_.handle), "cudaGraphLaunch", "a recorded round");
   replayed_launches_ += recording.launches;
   pending_ = finished_ = true;
@@ -92,6 +93,7 @@ void CudaDevice::drop_oldest_recording() {
 
 void CudaDevice::abandon_capture() noexcept {
   if (!capturing_) return;
+  waiting_rope_.reset();
   cudaGraph_t graph = nullptr;
   cudaStreamEndCapture(stream_.handle, &graph);
   if (graph) cudaGraphDestroy(graph);

@@ -2,10 +2,9 @@
 // values side by side.
 #include <cuda_fp16.h>
 
-#include <cmath>
-
 #include "device/cuda/kernels.h"
 #include "device/cuda/ptx.cuh"
+#include "device/cuda/rope.cuh"
 
 namespace weir::cuda {
 namespace {
@@ -13,23 +12,6 @@ namespace {
 constexpr int warps = 4;
 constexpr int max_head_dim = 256;
 constexpr int per_lane = max_head_dim / 32;
-
-/// A float dot of x with itself: lane j holds elements j, j + 32, ..., which is the sum p[j]'s share.
-__device__ float square(const float (&x)[per_lane], int lane, int head_dim) {
-  float p = 0;
-#pragma unroll
-  for (int i = 0; i < per_lane; ++i)
-    if (lane + 32 * i < head_dim) p = fmaf(x[i], x[i], p);
-#pragma unroll
-  for (int width = 16; width > 0; width /= 2) p = p + __shfl_xor_sync(0xffffffffu, p, width);
-  return p;
-}
-
-__device__ __forceinline__ void rotate(float& x0, float& x1, float c, float s) {
-  const float y0 = fmaf(x0, c, -(x1 * s));
-  const float y1 = fmaf(x0, s, x1 * c);
-  x0 = y0, x1 = y1;
-}
 
 __global__ void __launch_bounds__(32 * warps) rope_and_store_kernel(RopeStoreArgs args) {
   __shared__ float shared[warps][max_head_dim];
@@ -43,8 +25,7 @@ __global__ void __launch_bounds__(32 * warps) rope_and_store_kernel(RopeStoreArg
   const int kv_head = is_v ? head - args.heads - args.kv_heads : head - args.heads;
   const float* norm = is_v ? nullptr : is_q ? args.q_norm : args.k_norm;
   float weight[per_lane];
-#pragma unroll
-  for (int i = 0; i < per_lane; ++i) weight[i] = norm && lane + 32 * i < n ? norm[lane + 32 * i] : 1.0f;
+  rope::load_weight(weight, norm, lane, n);
   wait_for_previous();
 
   const int position = args.rows.position[row];
@@ -56,39 +37,11 @@ __global__ void __launch_bounds__(32 * warps) rope_and_store_kernel(RopeStoreArg
 #pragma unroll
   for (int i = 0; i < per_lane; ++i) x[i] = lane + 32 * i < n ? source[lane + 32 * i] : 0.0f;
 
-  float* const y = shared[warp];
   if (!is_v) {
     // The tables' loads are under way while the norm's sum is formed.
-    const int half = args.rope.n_rot / 2;
-    float cos[per_lane / 2], sin[per_lane / 2];
-#pragma unroll
-    for (int i = 0; i < per_lane / 2; ++i) {
-      const bool used = lane + 32 * i < half;
-      const int64_t at = static_cast<int64_t>(position) * half + lane + 32 * i;
-      cos[i] = used ? args.rope.cos[at] : 0.0f;
-      sin[i] = used ? args.rope.sin[at] : 0.0f;
-    }
-    if (norm) {
-      const float inv = 1.0f / sqrtf(square(x, lane, n) / static_cast<float>(n) + args.eps);
-#pragma unroll
-      for (int i = 0; i < per_lane; ++i) x[i] = (x[i] * inv) * weight[i];
-    }
-    // Pairs are of different lanes in general: through shared memory.
-#pragma unroll
-    for (int i = 0; i < per_lane; ++i)
-      if (lane + 32 * i < n) y[lane + 32 * i] = x[i];
-    __syncwarp();
-    const bool neox = args.rope.style == RopeStyle::neox;
-#pragma unroll
-    for (int i = 0; i < per_lane / 2; ++i) {
-      const int pair = lane + 32 * i;
-      if (pair < half)
-        rotate(y[neox ? pair : 2 * pair], y[neox ? pair + half : 2 * pair + 1], cos[i], sin[i]);
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < per_lane; ++i)
-      if (lane + 32 * i < n) x[i] = y[lane + 32 * i];
+    const auto turn = rope::load_turn<per_lane>(args.rope, position, lane);
+    if (norm) rope::apply_norm(x, weight, args.eps, lane, n);
+    rope::turn_head(x, turn, args.rope, shared[warp], lane, n);
   }
 
   if (is_q) {

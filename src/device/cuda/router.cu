@@ -1,6 +1,7 @@
 // The router: RMS norm, float logits, selection (router_select.cuh). Few rows are one launch, in which every
 // block norms its rows for itself and the last block to finish selects; more rows are a norm, a float matmul
-// and a selection.
+// and a selection. One row has its own kernel (route_one.cu) at the usual shapes.
+#include "device/cuda/route_one.h"
 #include "device/cuda/router_select.cuh"
 #include "device/cuda/stamp.cuh"
 
@@ -152,18 +153,24 @@ void route_many(Stream& s, const RouteArgs& args, float* logits, const ExpertGro
 
 }  // namespace
 
-void route(Stream& s, const RouteArgs& args, float* logits, uint32_t* ticket, const ExpertGroups& groups) {
+void route(Stream& s, const RouteArgs& args, float* logits, uint32_t* tickets, const ExpertGroups& groups,
+           const Acts& acts) {
   if (args.rows == 0) return;
   const int64_t experts = args.router.out;
   WEIR_CHECK(
       experts <= most_experts && args.top_k >= 1 && args.top_k <= most_selected && args.top_k <= experts,
       "top {} of {} experts", args.top_k, experts);
-  if (args.rows > small_rows || segments_of(args.router.in) > most_warps) {
+  if (takes_route_one(args)) {
+    route_one(s, args, tickets, groups, acts);
+    if (acts.format == ActFormat::per256) return;
+  } else if (args.rows > small_rows || segments_of(args.router.in) > most_warps) {
     route_many(s, args, logits, groups);
-    return;
+  } else {
+    with_float_weights(args.router.type, "router",
+                       [&]<typename W>() { launch_few<W>(s, args, logits, tickets, groups); });
   }
-  with_float_weights(args.router.type, "router",
-                     [&]<typename W>() { launch_few<W>(s, args, logits, ticket, groups); });
+  if (acts.format != ActFormat::none)
+    quantise(s, args.norm ? args.normed : args.x, nullptr, 0, args.rows, args.router.in, acts);
 }
 
 }  // namespace weir::cuda

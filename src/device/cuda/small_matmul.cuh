@@ -20,17 +20,16 @@ __device__ __forceinline__ MatmulTile matmul_tile(const SmallMatmulTask& task, i
   const int index = stage_group * task.shape.tiles + tile;
   MatmulTile m;
   if (index >= task.tiles) return m;
-#pragma unroll
-  for (int k = 0; k < 3; ++k) {
-    const SmallMatmulTask::Target& target = task.target[k];
-    if (k >= task.targets || index < target.first_tile) continue;
-    const int first = (index - target.first_tile) * tile_rows, left = target.out_rows - first;
-    m.weight = target.weight + static_cast<int64_t>(first) * task.shape.row_bytes;
-    m.out = target.out + first;
-    m.out_rows = target.out_rows;
-    m.valid = left < tile_rows ? left : tile_rows;
-    m.add = target.add != 0;
-  }
+  int k = 0;
+  if (task.targets > 1 && index >= task.target[1].first_tile) k = 1;
+  if (task.targets > 2 && index >= task.target[2].first_tile) k = 2;
+  const SmallMatmulTask::Target& target = task.target[k];
+  const int first = (index - target.first_tile) * tile_rows, left = target.out_rows - first;
+  m.weight = target.weight + static_cast<int64_t>(first) * task.shape.row_bytes;
+  m.out = target.out + first;
+  m.out_rows = target.out_rows;
+  m.valid = left < tile_rows ? left : tile_rows;
+  m.add = target.add != 0;
   return m;
 }
 

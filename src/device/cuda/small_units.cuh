@@ -49,11 +49,20 @@ __device__ __forceinline__ void step_dots(const F& f, const uint8_t* q, int g, i
     uint32_t b[2];
     b[0] = *reinterpret_cast<const uint32_t*>(q + 16 * g + 4 * t);
     b[1] = *reinterpret_cast<const uint32_t*>(q + 128 + 16 * g + 4 * t);
+    // All steps' activations at once, each in its own column: what the stored levels are too large by. Then
+    // the levels, two steps at a time, one in either half of k.
 #pragma unroll
-    for (int s = 0; s < 16; ++s) {
-      uint32_t a[4];
-      f.a(s, a);
-      mma_k16(c[s / 8], a[0], a[1], g == s % 8 ? b[s / 8] : 0u);
+    for (int set = 0; set < 2; ++set) mma_k16(c[set], F::minus_raise, F::minus_raise, b[set]);
+#pragma unroll
+    for (int s = 0; s < 8; s += 2) {
+      const bool first = g == s, second = g == s + 1;
+#pragma unroll
+      for (int set = 0; set < 2; ++set) {
+        const int step = 8 * set + s;
+        const uint32_t a[4] = {f.raised(step, 0), f.raised(step, 1), f.raised(step + 1, 0),
+                               f.raised(step + 1, 1)};
+        mma_k32(c[set], a, first ? b[set] : 0u, second ? b[set] : 0u);
+      }
     }
 #pragma unroll
     for (int set = 0; set < 2; ++set)
@@ -79,7 +88,11 @@ __device__ __forceinline__ void unit_one_row(const uint8_t* row0, const uint8_t*
     for (int row = 0; row < 2; ++row)
 #pragma unroll
       for (int set = 0; set < sets; ++set) {
-        const uint32_t scales = f.scale_pair(set, t, row);
+        uint32_t scales;
+        if constexpr (F::step_k == 16)
+          scales = F::scale_pair(row == 0 ? row0 : row1, set, t);
+        else
+          scales = f.scale_pair(set, t, row);
         total[row] += dots[row][set][0] * low_byte(scales) + dots[row][set][1] * second_byte(scales);
       }
     // The four lanes of a row add up, each ending with one of the row's results.
