@@ -11,9 +11,14 @@ class CudaAttention : public CudaTest {
  protected:
   void SetUp() override {
     CudaTest::SetUp();
-    if (!IsSkipped()) fast_ = make_cuda_device({.arithmetic = Arithmetic::fast});
+    if (IsSkipped()) return;
+    // A GPU that is filled by one block takes the kernel for many rows, a large one that for few.
+    take_size(1);
+    fast_small_ = make_cuda_device({.arithmetic = Arithmetic::fast});
+    take_size(132);
+    fast_ = make_cuda_device({.arithmetic = Arithmetic::fast});
   }
-  void TearDown() override { fast_.reset(), CudaTest::TearDown(); }
+  void TearDown() override { fast_.reset(), fast_small_.reset(), CudaTest::TearDown(); }
 
   static std::string describe(const AttentionCase& c) {
     return fmt::format("{} rows to {}, {} / {} heads of {}, window {}{}", c.rows.size(), c.longest(), c.heads,
@@ -72,8 +77,9 @@ class CudaAttention : public CudaTest {
   }
 
   void expect_fast(const AttentionCase& c) {
-    fast_->reserve(c.needs());
+    fast_->reserve(c.needs()), fast_small_->reserve(c.needs());
     const Floats whole = attend(*fast_, c);
+    expect_same(attend(*fast_small_, c), whole, describe(c) + ", another kernel");
     EXPECT_LT(worst_error(c, whole), 2e-3) << describe(c);
     const size_t row = static_cast<size_t>(c.heads * c.head_dim);
     for (size_t n : {1, 2, 5, 16}) {
@@ -94,7 +100,7 @@ class CudaAttention : public CudaTest {
     expect_same(attend(*fast_, c, 0, c.rows.size(), c.longest() + 300), whole, describe(c) + ", longer grid");
   }
 
-  std::unique_ptr<Device> fast_;
+  std::unique_ptr<Device> fast_, fast_small_;
 };
 
 AttentionCase one_row(int position, int heads, int kv_heads, int head_dim) {
@@ -179,6 +185,21 @@ TEST_F(CudaAttention, FastPromptsEqualTheirRowsAlone) {
   AttentionCase mixed;  // a prompt and decoding lanes in one batch
   mixed.add_rows(0, 0, 40), mixed.add_rows(1, 333, 1), mixed.add_rows(2, 70, 1);
   expect_fast(mixed);
+}
+
+/// So many rows that any GPU takes the kernel for many.
+TEST_F(CudaAttention, ALongFastPromptEqualsItsRowsAlone) {
+  AttentionCase c;
+  c.heads = c.kv_heads = 8;
+  c.add_rows(0, 0, 600);
+  fast_->reserve(c.needs());
+  const Floats whole = attend(*fast_, c);
+  const size_t row = static_cast<size_t>(c.heads * c.head_dim);
+  for (size_t r : {0, 64, 333, 599})
+    expect_same(
+        attend(*fast_, c, r, 1),
+        {whole.begin() + static_cast<long>(r * row), whole.begin() + static_cast<long>((r + 1) * row)},
+        fmt::format("row {}", r));
 }
 
 TEST_F(CudaAttention, FastSeesWindowsAndSinks) {

@@ -28,12 +28,17 @@ inline void take_next_order() {
   ++o.seed;
 #endif
 }
+/// Devices made from here on are GPUs with this many multiprocessors, where that can be chosen.
+inline void take_size([[maybe_unused]] int multiprocessors) {
+#if defined(WEIR_CUDA_EMULATION)
+  emulation::options().multiprocessors = multiprocessors;
+#endif
+}
 /// Each device has another number of multiprocessors than the last.
 inline void take_next_size() {
-#if defined(WEIR_CUDA_EMULATION)
-  int& n = emulation::options().multiprocessors;
+  static int n = 4;
   n = n == 4 ? 132 : n == 132 ? 1 : 4;
-#endif
+  take_size(n);
 }
 
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();

@@ -85,6 +85,16 @@ TEST_P(CudaMatmul, HasTheCpusBitsAtEveryWidth) {
   }
 }
 
+/// A wrong bit of the sum of squares seldom shows behind its root: many rows, of values far apart.
+TEST_P(CudaMatmul, TheNormInsideHasTheCpusBits) {
+  for (int64_t in : widths())
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      Floats x = random_floats(static_cast<size_t>(in), 200 + seed);
+      for (float& v : x) v *= v * v * v;
+      check({in, {3}, {1}, true, false}, {type()}, x);
+    }
+}
+
 TEST_P(CudaMatmul, HasTheCpusBitsAtEveryNumberOfOutputs) {
   for (int64_t out : {1, 15, 16, 17, 100, 512}) {
     check({ordinary_width(), {out}, {1, 3, 17}, false, true});

@@ -40,7 +40,7 @@ Options& options();
 /// What is counted since the program's start.
 struct Counts {
   uint64_t launches = 0, blocks = 0, switches = 0;
-  uint64_t allocations = 0;  ///< live ones
+  uint64_t allocations = 0;  ///< live ones: of memory, streams and instantiated graphs
   uint64_t graph_launches = 0;
 };
 const Counts& counts();

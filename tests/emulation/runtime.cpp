@@ -202,31 +202,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->l2CacheSize = 50 << 20, p->maxThreadsPerBlock = 1024, p->canMapHostMemory = 1, p->unifiedAddressing = 1;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  cudaDeviceProp p;
-  if (const cudaError_t error = cudaGetDeviceProperties(&p, device)) return error;
-  switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock:
-      *value = p.maxThreadsPerBlock;
-      break;
-    case cudaDevAttrMultiProcessorCount:
-      *value = p.multiProcessorCount;
-      break;
-    case cudaDevAttrL2CacheSize:
-      *value = p.l2CacheSize;
-      break;
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = p.major;
-      break;
-    case cudaDevAttrComputeCapabilityMinor:
-      *value = p.minor;
-      break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = max_dynamic_shared;
-      break;
-  }
-  return cudaSuccess;
-}
 cudaError_t cudaSetDevice(int device) {
   return device >= 0 && device < options().devices ? cudaSuccess
                                                    : result(cudaErrorInvalidDevice, "no such device");
@@ -309,12 +284,16 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 
 // --- streams and events
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = new EmulatedStream, cudaSuccess; }
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  ++mutable_counts().allocations;
+  return *stream = new EmulatedStream, cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return cudaStreamCreate(stream); }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   return cudaStreamCreate(stream);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  --mutable_counts().allocations;
   delete stream;
   return cudaSuccess;
 }
@@ -365,6 +344,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  ++mutable_counts().allocations;
   return *exec = new EmulatedGraphExec{graph->work}, cudaSuccess;
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
@@ -383,6 +363,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  --mutable_counts().allocations;
   delete exec;
   return cudaSuccess;
 }

@@ -89,6 +89,15 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options_(options) {
   check(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
         "opening the device");
   stream_.multiprocessors = properties.multiProcessorCount;
+  try {
+    open_memory();
+  } catch (...) {
+    cudaStreamDestroy(stream_.handle);
+    throw;
+  }
+}
+
+void CudaDevice::open_memory() {
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", "opening the device");
   context_bytes_ = total - free;

@@ -107,6 +107,7 @@ class CudaDevice final : public Device {
     }
     bool operator<(const FullKey& other) const { return tie() < other.tie(); }
   };
+  void open_memory();
   FullKey full_key(const RecordKey& key) const;
   void launch_recording(Recording& recording, uint64_t kv_positions);
   void drop_oldest_recording();

@@ -34,14 +34,6 @@ struct cudaDeviceProp {
   int major, minor, multiProcessorCount, warpSize, l2CacheSize, maxThreadsPerBlock, canMapHostMemory,
       unifiedAddressing, integrated, pciBusID, pciDeviceID, pciDomainID, asyncEngineCount;
 };
-enum cudaDeviceAttr {
-  cudaDevAttrMaxThreadsPerBlock = 1,
-  cudaDevAttrMultiProcessorCount = 16,
-  cudaDevAttrL2CacheSize = 38,
-  cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-};
 enum {
   cudaDeviceScheduleAuto = 0,
   cudaDeviceScheduleSpin = 1,
@@ -50,7 +42,6 @@ enum {
 };
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDeviceFlags(unsigned flags);
