@@ -93,7 +93,8 @@ void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, bo
   }
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
   const bool held = ready.is(args.x, args.rows, in);
-  if (args.rows > 1 && !held) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
+  // Large tiles do not stamp: before them the activations are made again, by a kernel that does.
+  if (args.rows > 1 && !(held && lone)) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
   if (one_row_gate_up_fits(bank) && (args.rows == 1 || lone))
     one_row_gate_up(stream_, bank, args.ids, args.rows, args.top_k, args.rows > 1 || held ? nullptr : args.x,
                     in, act);
