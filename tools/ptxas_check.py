@@ -13,10 +13,19 @@ import re
 import subprocess
 import sys
 
-# Prefix of a kernel's name: why it may spill.
-SPILLS_ALLOWED = {}
+# Part of a kernel's name: why it may keep a stack frame or spill. No kernel of decode is among them.
+SPILLS_ALLOWED = {
+    "large::": "sums of segments past the first (inputs over 2,048 wide), touched once in eight stages",
+    "fast_walk_kernel": "prompts: three blocks a multiprocessor are worth a few spilled words",
+    "portable_chunks_kernel": "the portable arithmetic with the rotation inside: 8 bytes",
+}
 # Registers are given out to warps in units of eight a thread: a stamp may not cost more than one unit.
 STAMP_REGISTERS = 8
+# Stamped variants that need more, and why it does not matter.
+STAMP_ALLOWED = {
+    "finish_kernel": "it copies the stamps as well",
+    "dense_kernel": "float weights at many rows, whose blocks an SM holds by shared memory",
+}
 
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -44,14 +53,14 @@ def kernels(directory):
 def demangled(names):
     try:
         out = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
-        return dict(zip(names, out.splitlines()))
+        return {n: t.replace("(anonymous namespace)::", "") for n, t in zip(names, out.splitlines())}
     except OSError:
         return {n: n for n in names}
 
 
 def plain_of(name):
-    """The unstamped variant's name, for a stamped one: the template's bool argument is its first."""
-    return name.replace("ILb1E", "ILb0E", 1) if "ILb1E" in name else None
+    """The name of the variant without the last template argument, where that is true: the stamp."""
+    return "Lb0EEE".join(name.rsplit("Lb1EEE", 1)) if "Lb1EEE" in name else None
 
 
 def problems(found, readable):
@@ -62,7 +71,8 @@ def problems(found, readable):
         if (stack or spilled) and not any(p in text for p in SPILLS_ALLOWED):
             yield f"{text}: {spilled} bytes spilled, {stack} bytes of stack: expected none"
         plain = plain_of(name)
-        if plain in found and registers - found[plain][0] > STAMP_REGISTERS:
+        tolerated = any(p in text for p in STAMP_ALLOWED)
+        if plain in found and not tolerated and registers - found[plain][0] > STAMP_REGISTERS:
             yield f"{text}: {registers} registers, {found[plain][0]} without the stamp: expected at most {STAMP_REGISTERS} more"
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Reads disassembled kernels (cuobjdump --dump-sass) and holds the instrument to its word: outside the stamped variants
-(a template whose first argument is true) and the kernels that are about time (spin, finish, measure_tick), no machine
-code reads the device's clock; every stamped variant does.
+(whose last template argument is true) and the kernels that are about time (spin, finish, measure_tick), no machine
+code reads the device's clock; each stamped variant has a plain one that does not.
 
   stamp_check.py SASS.txt       exit status 1 and a line per problem
 """
@@ -31,23 +31,24 @@ def main():
     found = [(name, any(CLOCK.search(line) for line in body)) for name, body in functions(open(sys.argv[1]).read())]
     if not found:
         sys.exit("stamp_check.py: no kernels")
-    readable = subprocess.run(["c++filt"], input="\n".join(n for n, _ in found), capture_output=True, text=True).stdout.splitlines()
+    reads_clock = dict(found)
+    names = subprocess.run(["c++filt"], input="\n".join(reads_clock), capture_output=True, text=True).stdout.splitlines()
+    readable = {n: t.replace("(anonymous namespace)::", "").split("(")[0] for n, t in zip(reads_clock, names)}
     stamped, problems = 0, []
-    for (name, reads), text in zip(found, readable):
-        text = text.split("(")[0]
-        if ABOUT_TIME.search(text):
+    for name, reads in reads_clock.items():
+        if not reads or ABOUT_TIME.search(readable[name]):
             continue
-        is_stamped = re.search(r"ILb1E", name) is not None
-        stamped += is_stamped
-        if reads and not is_stamped:
-            problems.append(f"{text}: reads the clock and is no stamped variant")
-        if is_stamped and not reads:
-            problems.append(f"{text}: a stamped variant that does not read the clock")
+        stamped += 1
+        plain = "Lb0EEE".join(name.rsplit("Lb1EEE", 1))
+        if plain == name:
+            problems.append(f"{readable[name]}: reads the clock and is no stamped variant")
+        elif reads_clock.get(plain, True):
+            problems.append(f"{readable[name]}: its plain variant is missing or reads the clock too")
     for line in problems:
         print(f"stamp_check.py: {line}")
     if problems or not stamped:
         sys.exit(1)
-    print(f"{len(found)} kernels, {stamped} stamped variants, no other reads the clock")
+    print(f"{len(found)} kernels, {stamped} stamped variants read the clock, no other does")
 
 
 if __name__ == "__main__":
