@@ -97,7 +97,7 @@ fi
 
 if wanted bench; then
   begin_stage "benchmarks"
-  $weir bench -m "$model" --device cuda:0 -p 512,4096 -n 128 -r 5 --lanes 1,4,16 --depth 0,512,4096,16384,32640 --json \
+  $weir bench -m "$model" --device cuda:0 -p 512,4096 -n 128 -r 5 --lanes 1,4,16 --depth 0,512,4096,16384,32512 --json \
     >"$out/bench.json" 2>"$out/bench.log" || fail "weir bench failed" "$out/bench.log"
   $python tools/gpu_table.py bench "$out/bench.json" | tee -a "$table"
 fi

@@ -20,8 +20,8 @@ struct VerifyPrompt {
 struct VerifyCell {
   std::string name;  ///< "threads 2"
   EngineOptions options;
-  bool together = false;  ///< all prompts at once in lanes of one engine, instead of one after the other
-  bool quick = true;      ///< belongs to the short matrix too
+  bool together = false;    ///< all prompts at once in lanes of one engine, instead of one after the other
+  bool quick = true;        ///< belongs to the short matrix too
   std::string reference{};  ///< the cell that it must equal, which comes before it; empty: the first
 };
 

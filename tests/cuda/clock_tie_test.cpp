@@ -12,8 +12,8 @@ TEST(ClockTie, KnowsTheOffsetWithinTheSlackOfOneBracket) {
   // The device's clock is 1,000 behind; 300 ns pass before the first stamp and 500 after the last.
   tie.add(10'000, 20'000, 9'300, 18'500);
   ASSERT_TRUE(tie.tied());
-  EXPECT_EQ(tie.bound_ns(), 400u);             // half of 300 + 500
-  EXPECT_EQ(tie.to_host(9'300), 10'400u);      // truth: 10,300
+  EXPECT_EQ(tie.bound_ns(), 400u);         // half of 300 + 500
+  EXPECT_EQ(tie.to_host(9'300), 10'400u);  // truth: 10,300
   EXPECT_LE(tie.to_host(9'300) - 10'300, tie.bound_ns());
 }
 
