@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cuda/conformance.h"
+#include "device/cuda/cuda_device.h"
 #include "engine/engine.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
@@ -140,6 +141,34 @@ TEST_F(CudaEngineSlow, PortableHasTheCpusTokensAndLogitsInEverySetting) {
 TEST_F(CudaEngine, FastEqualsItself) { expect_fast_equals_itself(few_settings); }
 
 TEST_F(CudaEngineSlow, FastEqualsItselfInEverySetting) { expect_fast_equals_itself(all_settings); }
+
+TEST_F(CudaEngine, TheLedgerAddsNoLaunchAndNoNode) {
+  struct Counts {
+    uint64_t launches = 0;
+    size_t nodes = 0;
+    bool operator==(const Counts&) const = default;
+  };
+  const auto count = [&](bool ledger) {
+    EngineOptions o = options(test::TinyModelOptions{});
+    o.ledger.enabled = ledger;
+    cuda::CudaDevice* device = nullptr;
+    o.make_device = [&] {
+      auto made = std::make_unique<cuda::CudaDevice>(CudaOptions{.arithmetic = Arithmetic::portable});
+      device = made.get();
+      return made;
+    };
+    Engine engine(o);
+    engine.load();
+    Request request = requests()[2];
+    request.hash_logits = false;
+    engine.run(std::move(request));
+    return Counts{device->launches(), device->recorded_nodes()};
+  };
+  const Counts off = count(false), on = count(true);
+  EXPECT_GT(off.nodes, 10u);
+  EXPECT_EQ(off, on) << off.launches << " and " << on.launches << " launches, " << off.nodes << " and "
+                     << on.nodes << " nodes";
+}
 
 TEST_F(CudaEngine, ADeviceWithoutMemoryIsAnErrorThatNamesIt) {
   EngineOptions o = options(test::TinyModelOptions{});
