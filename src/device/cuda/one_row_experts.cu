@@ -81,7 +81,6 @@ __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp
                                            task.acts.scale + row * task.supers, task.supers)
                            : load_share<T>(own.q, own.sums, own.scale, task.supers);
   barrier_wait(barrier, 0);
-  __syncwarp();  // for every lane what it copied is there
   const float y = outputs<T>(weights, row_bytes, 2 * valid, task.supers, x, terms);
   const float up = __shfl_down_sync(all_lanes, y, valid);
   if (lane < valid) task.act[static_cast<int64_t>(pair) * task.ff + first + lane] = silu_f32(y) * up;
@@ -146,7 +145,6 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
   __syncwarp();
   const Share<T> x = load_share<T>(own.q, own.sums, own.scale, task.supers);
   barrier_wait(barrier, 0);
-  __syncwarp();  // for every lane what it copied is there
   const float y = outputs<T>(weights, row_bytes, valid, task.supers, x, terms);
   if (lane < valid) parts[pair * outs + lane] = y;
   // Every lane of the first warp needs all weights, in order.
