@@ -6,6 +6,7 @@
 // declare the bytes they move to the ledger.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -256,7 +257,16 @@ struct ScratchNeeds {
   int experts = 0;
   int heads = 0, head_dim = 0;
   int longest = 0;  ///< positions of the longest context that attends
+  /// The larger of each.
+  ScratchNeeds covering(const ScratchNeeds& other) const;
 };
+inline ScratchNeeds ScratchNeeds::covering(const ScratchNeeds& other) const {
+  return {std::max(rows, other.rows),      std::max(max_in, other.max_in),
+          std::max(top_k, other.top_k),    std::max(expert_ff, other.expert_ff),
+          std::max(hidden, other.hidden),  std::max(experts, other.experts),
+          std::max(heads, other.heads),    std::max(head_dim, other.head_dim),
+          std::max(longest, other.longest)};
+}
 
 /// Which arithmetic attention is done in (docs/arithmetic.md). portable: the same bits on every device. fast:
 /// the device's own, with the same invariances on that device. All else is the same in both.

@@ -100,15 +100,7 @@ uint64_t CpuDevice::scratch_bytes(const ScratchNeeds& needs) const {
 }
 
 void CpuDevice::reserve(const ScratchNeeds& needs) {
-  ScratchNeeds all = layout_.needs;
-  all.rows = std::max(all.rows, needs.rows);
-  all.max_in = std::max(all.max_in, needs.max_in);
-  all.top_k = std::max(all.top_k, needs.top_k);
-  all.expert_ff = std::max(all.expert_ff, needs.expert_ff);
-  all.hidden = std::max(all.hidden, needs.hidden);
-  all.experts = std::max(all.experts, needs.experts);
-  all.heads = std::max(all.heads, needs.heads);
-  all.head_dim = std::max(all.head_dim, needs.head_dim);
+  const ScratchNeeds all = layout_.needs.covering(needs);
   layout_ = plan_scratch(all, team_.size());
   scratch_ = {};
   scratch_ = allocate(layout_.bytes, "scratch");

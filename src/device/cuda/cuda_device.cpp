@@ -62,7 +62,6 @@ ScratchLayout plan_scratch(const ScratchNeeds& needs) {
   l.expert = take(experts * sizeof(int32_t));
   l.begin = take((experts + 1) * sizeof(int32_t));
   l.pair_list = take(pairs * sizeof(int32_t));
-  l.counts = take((experts + 1) * sizeof(int32_t));
   l.ticket = take(small_rows * route_ticket_words * sizeof(uint32_t));
   l.partial_bytes =
       needs.heads > 0 ? attend_partial_bytes(needs.rows, needs.heads, needs.head_dim, needs.longest) : 0;
@@ -216,16 +215,7 @@ void CudaDevice::download(void* host_destination, const void* device_source, siz
 }
 
 void CudaDevice::reserve(const ScratchNeeds& needs) {
-  ScratchNeeds all = layout_.needs;
-  all.rows = std::max(all.rows, needs.rows);
-  all.max_in = std::max(all.max_in, needs.max_in);
-  all.top_k = std::max(all.top_k, needs.top_k);
-  all.expert_ff = std::max(all.expert_ff, needs.expert_ff);
-  all.hidden = std::max(all.hidden, needs.hidden);
-  all.experts = std::max(all.experts, needs.experts);
-  all.heads = std::max(all.heads, needs.heads);
-  all.head_dim = std::max(all.head_dim, needs.head_dim);
-  all.longest = std::max(all.longest, needs.longest);
+  const ScratchNeeds all = layout_.needs.covering(needs);
   synchronize();
   for (auto& [key, recording] : recordings_) cudaGraphExecDestroy(recording.graph);
   recordings_.clear();  // they hold the old scratch

@@ -28,7 +28,7 @@ struct ScratchLayout {
   size_t normed = 0;                                 ///< [rows, in]: for weights that are not quantised
   size_t act = 0, parts = 0;                         ///< [pairs, ff], [pairs, hidden]
   size_t logits = 0;                                 ///< [rows, experts]
-  size_t active = 0, expert = 0, begin = 0, pair_list = 0, counts = 0, ticket = 0;
+  size_t active = 0, expert = 0, begin = 0, pair_list = 0, ticket = 0;
   size_t partials = 0, partial_bytes = 0;  ///< attention
   size_t choose = 0;
   size_t bytes = 0;

@@ -39,9 +39,7 @@ void CudaDevice::route(const RouteArgs& args) {
   if (ready) check_scratch(args.rows, in);
   cuda::route(stream_, args, scratch<float>(layout_.logits), scratch<uint32_t>(layout_.ticket), groups(),
               acts(format, in));
-  if (args.rows > small_rows)
-    group_pairs(stream_, args.ids, args.rows, args.top_k, experts, scratch<int32_t>(layout_.counts),
-                groups());
+  if (args.rows > small_rows) group_pairs(stream_, args.ids, args.rows, args.top_k, experts, groups());
   const bool grouped = !ready || args.rows == 1;
   grouped_ids_ = grouped ? args.ids : nullptr, grouped_rows_ = args.rows;
   end_operation();
@@ -54,8 +52,7 @@ void CudaDevice::group_rows(const RoutedArgs& args) {
   grouped_ids_ = nullptr;  // one use: the ids may be overwritten by a copy that nobody tells us of
   if (there) return;
   uint64_t* stamp = stream_.take_stamp();
-  group_pairs(stream_, args.ids, args.rows, args.top_k, args.bank.experts, scratch<int32_t>(layout_.counts),
-              groups());
+  group_pairs(stream_, args.ids, args.rows, args.top_k, args.bank.experts, groups());
   stream_.stamp = stamp;
 }
 

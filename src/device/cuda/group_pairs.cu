@@ -94,8 +94,7 @@ __global__ void __launch_bounds__(threads) group(const int32_t* ids, int n, int 
 
 }  // namespace
 
-void group_pairs(Stream& s, const int32_t* ids, int rows, int top_k, int experts, int32_t* /*counts*/,
-                 const ExpertGroups& out) {
+void group_pairs(Stream& s, const int32_t* ids, int rows, int top_k, int experts, const ExpertGroups& out) {
   launch(s, "group_pairs", group, dim3(static_cast<unsigned>(experts)), dim3(threads),
          static_cast<size_t>(experts) * sizeof(int), ids, rows * top_k, experts, out);
 }

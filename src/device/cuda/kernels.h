@@ -141,9 +141,8 @@ struct LargeMatmul {
   bool add = false;
 };
 void large_matmul(Stream& s, const LargeMatmul& args);
-/// Groups ids [rows, top_k] by expert. `counts` [experts] is scratch.
-void group_pairs(Stream& s, const int32_t* ids, int rows, int top_k, int experts, int32_t* counts,
-                 const ExpertGroups& out);
+/// Groups ids [rows, top_k] by expert.
+void group_pairs(Stream& s, const int32_t* ids, int rows, int top_k, int experts, const ExpertGroups& out);
 /// As small_gate_up and small_down for any number of rows.
 void large_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
                    int top_k, float* act);
