@@ -92,33 +92,50 @@ uint64_t combined(const std::vector<uint64_t>& hashes) {
   return hash.value();
 }
 
+struct VerifyFlags {
+  std::string file, fault;
+  std::optional<int> predict;
+  bool json = false, quick = false;
+
+  void add(CommandLine& line) {
+    line.option("-f,--file", &file, "a prompt of your own, besides the built-in ones");
+    line.option("-n,--predict", &predict, 1, 100'000, "new tokens a prompt; default 24, with --quick 8");
+    line.flag("--quick", &quick, "one cell of each kind, two prompts, fewer tokens");
+    line.option("--plant-fault", &fault, "test: flip one bit in this cell, which verify must then report");
+    line.flag("--json", &json, "one line of JSON on stdout");
+  }
+};
+
+void print_cell(const lab::VerifyOutcome& o, const std::vector<std::string>& different,
+                const std::optional<lab::Parting>& parting) {
+  fmt::print("{:<24} tokens {}  logits {}  {:>6} hits {:>6} misses  {}\n", o.cell,
+             hex(combined(o.tokens_hash)), hex(combined(o.logits_hash)), o.experts.hits, o.experts.misses,
+             different.empty() ? "equal" : "DIFFERENT");
+  for (const auto& d : different) fmt::print("  {}\n", d);
+  if (parting) fmt::print("  {}\n", parting->describe());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int verify(const Arguments& arguments) {
   EngineFlags flags;
-  std::string file;
-  std::optional<int> predict;
-  bool json = false, quick = false;
-  std::string fault;
+  VerifyFlags own;
   CommandLine line("verify",
                    "Runs prompts through threads, chunks, slots, policies, I/O, lanes, ledger and "
                    "instruction sets, on a GPU "
                    "through recordings and against the CPU; any difference in tokens or logits fails.");
   flags.add(line, EngineFlags::With::engine);
-  line.option("-f,--file", &file, "a prompt of your own, besides the built-in ones");
-  line.option("-n,--predict", &predict, 1, 100'000, "new tokens a prompt; default 24, with --quick 8");
-  line.flag("--quick", &quick, "one cell of each kind, two prompts, fewer tokens");
-  line.option("--plant-fault", &fault, "test: flip one bit in this cell, which verify must then report");
-  line.flag("--json", &json, "one line of JSON on stdout");
+  own.add(line);
   if (!line.parse(arguments)) return 0;
   const EngineOptions options = flags.options();
   const Engine probe(options);
-  const int n = predict.value_or(quick ? quick_tokens : full_tokens);
-  const auto prompts = prompts_for(probe, file, n, quick);
+  const int n = own.predict.value_or(own.quick ? quick_tokens : full_tokens);
+  const auto prompts = prompts_for(probe, own.file, n, own.quick);
   auto cells = lab::verify_matrix(options, probe);
-  if (quick) std::erase_if(cells, [](const lab::VerifyCell& cell) { return !cell.quick; });
+  if (own.quick) std::erase_if(cells, [](const lab::VerifyCell& cell) { return !cell.quick; });
   lab::PlantedFault planted = plan_fault(probe, prompts);
-  if (!fault.empty()) cell_named(cells, fault).options.probe = &planted;
+  if (!own.fault.empty()) cell_named(cells, own.fault).options.probe = &planted;
   Progress progress("verifying", cells.size(), "cells");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   std::map<size_t, lab::VerifyOutcome> outcomes;  // by cell
@@ -138,26 +155,19 @@ int verify(const Arguments& arguments) {
       outcomes.erase(i);
       if (i == 0 || e.kind() == Error::Kind::failure) throw;
       ++skipped;  // this setting does not fit here (no AVX2, no unbuffered reads, the budget)
-      if (!json) fmt::print("{:<24} skipped: {}\n", cell.name, e.what());
+      if (!own.json) fmt::print("{:<24} skipped: {}\n", cell.name, e.what());
       rows.push_back({{"cell", cell.name}, {"skipped", e.what()}});
       continue;
     }
     const auto& o = outcomes[i];
     failed += different.empty() ? 0 : 1;
-    if (!json) {
-      fmt::print("{:<24} tokens {}  logits {}  {:>6} hits {:>6} misses  {}\n", cell.name,
-                 hex(combined(o.tokens_hash)), hex(combined(o.logits_hash)), o.experts.hits, o.experts.misses,
-                 different.empty() ? "equal" : "DIFFERENT");
-      for (const auto& d : different) fmt::print("  {}\n", d);
-      if (parting) fmt::print("  {}\n", parting->describe());
-      std::fflush(stdout);
-    }
+    if (!own.json) print_cell(o, different, parting);
     rows.push_back(to_json(o, different));
     if (!cell.reference.empty()) rows.back()["reference"] = cell.reference;
     if (parting) rows.back()["first_difference"] = to_json(*parting);
     progress.update(outcomes.size());
   }
-  if (json) {
+  if (own.json) {
     nlohmann::ordered_json object = {
         {"model", options.model}, {"cells", rows}, {"different", failed}, {"skipped", skipped}};
     add_arithmetic(object, probe);
