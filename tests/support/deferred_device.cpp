@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <algorithm>
 
@@ -12,6 +13,12 @@ namespace {
 
 constexpr size_t page = 4096;
 size_t pages(size_t bytes) { return (bytes + page - 1) / page * page; }
+
+uint64_t thread_cpu_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
 
 }  // namespace
 
@@ -60,7 +67,7 @@ void DeferredDevice::protect(int protection) const {
     mprotect(const_cast<uint8_t*>(data), pages(bytes), protection);
 }
 
-void DeferredDevice::enqueue(std::function<void()> run) { queue_.push_back({role_, std::move(run)}); }
+void DeferredDevice::enqueue(std::function<void()> run) { queue_.push_back({role_, std::move(run), 0}); }
 
 void DeferredDevice::upload(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
@@ -92,14 +99,25 @@ void DeferredDevice::reserve(const ScratchNeeds& needs) {
   parts_ = cpu_->allocate(scratch_bytes(needs) - cpu_->scratch_bytes(needs), "expert outputs");
 }
 
+/// Of its own time: a GPU is not preempted while it spins, however busy the host is.
+void DeferredDevice::spin(uint64_t delay_ns) {
+  for (const uint64_t begin = thread_cpu_ns(); thread_cpu_ns() - begin < delay_ns;) {
+  }
+}
+
 /// As a GPU does it: the host's account stands at `gap` from the first work on, and the roles are told after.
 void DeferredDevice::run_queue() {
   if (queue_.empty()) return;
   protect(PROT_READ | PROT_WRITE);
   for (const Work& work : queue_) {
     const uint64_t begin = now_ns();
-    work.run();
-    if (ledger_) spans_.push_back({work.role, begin, now_ns()});
+    if (work.delay_ns > 0)
+      spin(work.delay_ns);
+    else
+      work.run();
+    const uint64_t end = now_ns();
+    if (ledger_)
+      spans_.push_back({work.role, begin, work.delay_ns > 0 ? std::min(begin + work.delay_ns, end) : end});
   }
   protect(PROT_NONE);
   queue_.clear();
@@ -148,11 +166,7 @@ void DeferredDevice::end_record() {
 void DeferredDevice::begin_role(Role role) {
   role_ = role;
   const uint64_t delay_ns = ledger_ ? ledger_->take_device_delay(role) : 0;
-  if (delay_ns == 0) return;
-  enqueue([delay_ns] {
-    for (const uint64_t begin = now_ns(); now_ns() - begin < delay_ns;) {
-    }
-  });
+  if (delay_ns > 0) queue_.push_back({role, {}, delay_ns});
 }
 
 void DeferredDevice::embed(const EmbedArgs& a) {

@@ -71,6 +71,7 @@ class DeferredDevice final : public Device {
   struct Work {
     Role role;
     std::function<void()> run;
+    uint64_t delay_ns;  ///< over 0: spin this long instead
   };
   /// A delay that is injected is part of a recording, as on a GPU.
   struct FullKey {
@@ -89,6 +90,7 @@ class DeferredDevice final : public Device {
   void protect(int protection) const;
   void run_routed(const RoutedArgs& args);
   void run_queue();
+  static void spin(uint64_t delay_ns);
 
   Options options_;
   std::shared_ptr<Counters> counters_;
