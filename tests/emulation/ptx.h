@@ -13,6 +13,7 @@ namespace weir::cuda {
 
 inline void allow_next() { emulation::allow_later_kernels(); }
 inline void wait_for_previous() { emulation::wait_for_earlier_kernels(); }
+inline void prefetch(const void*) {}
 uint64_t globaltimer();
 
 void mma_k32(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);

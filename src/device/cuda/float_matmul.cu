@@ -36,8 +36,7 @@ __global__ void __launch_bounds__(threads) dense_kernel(Dense a, uint64_t* slot)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t out0 = (int64_t{blockIdx.x} * out_tiles + warp / row_tiles) * tile_outs;
   const int64_t row0 = (int64_t{blockIdx.y} * row_tiles + warp % row_tiles) * kRows;
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
   if (out0 >= a.outs || row0 >= a.rows) return;
   const float* x[kRows];
   const W* w[tile_outs];
@@ -142,8 +141,7 @@ __global__ void __launch_bounds__(threads) gate_up_kernel(Experts a, uint64_t* s
   allow_next();
   const int lane = threadIdx.x % 32;
   const int64_t out0 = (int64_t{blockIdx.x} * warps + threadIdx.x / 32) * 2;
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
   const Group g = group_of_block(a);
   if (out0 >= a.bank.gate.out) return;
   if (g.end - g.begin == 1) return gate_up_tile<W, 1>(a, g, g.begin, out0, lane);

@@ -59,11 +59,10 @@ __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp
   const int first = (static_cast<int>(blockIdx.x) * gate_up_warps + warp) * outs;
   const int valid = min(outs, task.ff - first);
   if (valid > 0) begin_copies(barrier, static_cast<uint32_t>(2 * valid * row_bytes));
-  wait_for_previous();
+  wait_and_stamp<kStamp>(stamp_slot);
   // Only now: what is launched after this kernel starts when all that came before it is complete, the router
   // included, and may read the ids ahead of its own wait (down_sum).
   allow_next();
-  stamp<kStamp>(stamp_slot);
   if (valid > 0) {
     const auto slot = static_cast<uint64_t>(slot_of_expert(task.slot_of, __ldcg(task.ids + pair)));
     const int64_t from = static_cast<int64_t>(first) * row_bytes;

@@ -58,8 +58,7 @@ __global__ void __launch_bounds__(32 * most_warps)
   float ahead[8] = {};
   if constexpr (!kActs)
     if (task.norm && warp < task.supers) load_eight(task.norm + warp * super + 8 * lane, true, ahead);
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
   if constexpr (!kActs) quantise_own(own, task.x, task.norm, ahead, task.eps, in);
   if (valid == 0) return;
   float before = 0;

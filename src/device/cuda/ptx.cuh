@@ -27,6 +27,11 @@ __device__ __forceinline__ void allow_next() {
 /// The launch before this one is complete, and what it wrote is visible.
 __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+/// Asks for the line at `global`, and waits for nothing.
+__device__ __forceinline__ void prefetch(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
+}
+
 /// Nanoseconds of the device's clock.
 __device__ __forceinline__ uint64_t globaltimer() {
   uint64_t t;

@@ -32,8 +32,7 @@ __global__ void __launch_bounds__(32 * flat_warps) quantise_kernel(Quantise a, u
   const int64_t item = int64_t{blockIdx.x} * flat_warps + warp;
   const int64_t row = item / segments;
   const int s = static_cast<int>(item % segments), count = segment_count(a.in, s);
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
   if (row >= a.rows) return;
   float v[segment_steps];
   load_segment(v, a.x + row * a.in + int64_t{s} * segment_values, count, lane);
@@ -51,8 +50,7 @@ __global__ void __launch_bounds__(32 * most_row_warps) norm_quantise_kernel(Quan
   const float* x = a.x + row * a.in;
   float v[segment_steps], weight[segment_steps];
   load_segment(weight, a.norm + warp * segment_values, count, lane);
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
   load_segment(v, x + warp * segment_values, count, lane);
   const float inv = inverse_rms(block_square_sum(x, a.in, v, sums), a.in, a.eps);
   for (int at = warp; at < segments; at += warps) {

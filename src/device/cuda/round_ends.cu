@@ -101,8 +101,7 @@ __global__ void __launch_bounds__(threads) choose_kernel(ChooseArgs a, ChooseSta
 template <typename V, bool kStamp>
 __global__ void __launch_bounds__(threads) copy_kernel(V* to, const V* from, size_t n, uint64_t* slot) {
   allow_next();
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
   const size_t step = size_t{gridDim.x} * threads;
   for (size_t i = size_t{blockIdx.x} * threads + threadIdx.x; i < n; i += step) to[i] = from[i];
 }
@@ -125,9 +124,10 @@ __global__ void __launch_bounds__(threads) finish_kernel(Finish a) {
   allow_next();
   wait_for_previous();
   if constexpr (kStamps) {
-    if (threadIdx.x == 0) a.stamps[a.stamp_count - 1] = globaltimer();
-    __syncthreads();  // the last stamp is there
-    for (int i = threadIdx.x; i < a.stamp_count; i += threads) a.stamps_out[i] = a.stamps[i];
+    const int last = a.stamp_count - 1;  // the end's own: from here to the host, not by way of a.stamps
+    if (threadIdx.x == threads - 1) a.stamps_out[last] = globaltimer();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < last; i += threads) a.stamps_out[i] = a.stamps[i];
   }
   __threadfence_system();  // the host sees stamps and results before the flag
   __syncthreads();         // of every thread

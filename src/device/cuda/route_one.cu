@@ -218,8 +218,7 @@ __global__ void __launch_bounds__(32 * most_segments, 1) route_one_kernel(RouteO
   if (thread >= f.segments && thread < most_segments) square_sums[thread] = 0, sums[thread] = 0;
   // The warp that gives the block's logit away, and selects: not one that write_groups() keeps busy.
   const int writer = expert / 2, keeper = writer + 1 < f.segments ? writer + 1 : 0;
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
 
   load_segment(x, a.x + at, segment_values, lane);
   uint32_t begun = 0;

@@ -46,8 +46,7 @@ __global__ void __launch_bounds__(32 * most_warps, 1) route_few_kernel(RouteFew 
                static_cast<const W*>(a.router.data) + (expert < experts ? expert : experts - 1) * hidden + at,
                count, lane);
   if (a.norm) load_segment(norm, a.norm + at, count, lane);
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
 
   const int row0 = kAlone ? 0 : static_cast<int>(blockIdx.y) * teams;
   const int row = kAlone ? 0 : row0 + team < a.rows ? row0 + team : a.rows - 1;

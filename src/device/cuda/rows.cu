@@ -55,8 +55,7 @@ __device__ __forceinline__ float decode_value(const uint8_t* block, int e) {
 template <typename Codec, bool kStamp>
 __global__ void __launch_bounds__(threads) embed_kernel(EmbedArgs a, uint64_t* slot) {
   allow_next();
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
   const int64_t i = int64_t{blockIdx.y} * threads + threadIdx.x;
   const int64_t in = a.table.in;
   if (i >= in) return;
@@ -80,8 +79,7 @@ __global__ void __launch_bounds__(32 * most_row_warps) rms_norm_kernel(NormArgs 
   const bool weighted = a.weight != nullptr;
   float v[segment_steps], weight[segment_steps];
   if (weighted) load_segment(weight, a.weight + warp * segment_values, count, lane);
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
   load_segment(v, x + warp * segment_values, count, lane);
   const float inv = inverse_rms(block_square_sum(x, a.n, v, sums), a.n, a.eps);
   for (int s = warp; s < segments; s += warps) {
@@ -120,8 +118,7 @@ template <typename V, bool kStamp>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const V* x, const int32_t* index, int64_t n, V* out, uint64_t* slot) {
   allow_next();
-  wait_for_previous();
-  stamp<kStamp>(slot);
+  wait_and_stamp<kStamp>(slot);
   const int64_t i = int64_t{blockIdx.y} * threads + threadIdx.x;
   if (i < n) out[blockIdx.x * n + i] = x[index[blockIdx.x] * n + i];
 }

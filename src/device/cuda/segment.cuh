@@ -66,8 +66,9 @@ __device__ __forceinline__ int segment_count(int64_t n, int s) {
 /// v[i] = value 32 i + lane of the segment at p; 0 where the segment has none.
 template <typename W>
 __device__ __forceinline__ void load_segment(float (&v)[segment_steps], const W* p, int count, int lane) {
+  const W* own = p + lane;  // one address; the rest is in the instructions
 #pragma unroll
-  for (int i = 0; i < segment_steps; ++i) v[i] = 32 * i + lane < count ? to_float(p[32 * i + lane]) : 0.0f;
+  for (int i = 0; i < segment_steps; ++i) v[i] = 32 * i + lane < count ? to_float(own[32 * i]) : 0.0f;
 }
 
 __device__ __forceinline__ void store_segment(const float (&v)[segment_steps], float* p, int count,

@@ -32,11 +32,10 @@ __global__ void __launch_bounds__(32 * most_warps(kOneRow), blocks_at_once<Codec
   const SmallShape& shape = task.shape;
   const Stages<Codec, kOneRow> stages{shared, shape, shape.parts};
   stages.init();
-  wait_for_previous();
+  wait_and_stamp<kStamp>(stamp_slot);
   // Only now: what is launched after this kernel starts when all that came before it is complete, the router
   // included, and may read the ids ahead of its own wait (small_down_sum).
   allow_next();
-  stamp<kStamp>(stamp_slot);
   GroupPairs pairs;
   if (!group_pairs_of(task.groups, task.slot_of, pairs)) return;  // the whole block
   const uint8_t* gate = task.gate + static_cast<uint64_t>(pairs.slot) * task.gate_stride;

@@ -53,8 +53,7 @@ __global__ void __launch_bounds__(32 * most_warps(kOneRow), kOneRow&& Fragments<
   const StageAt ahead = stages.prefetch(tile_at);
   auto* scratch = reinterpret_cast<float*>(shared + shape.extra_at);
   if (kOneRow && task.norm) stage_norm(scratch, task.norm, shape.in);
-  wait_for_previous();
-  stamp<kStamp>(stamp_slot);
+  wait_and_stamp<kStamp>(stamp_slot);
 
   const auto row_of = [](int row) { return row; };
   if constexpr (kOneRow) {

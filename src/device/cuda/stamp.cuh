@@ -6,12 +6,19 @@
 
 namespace weir::cuda {
 
-/// One thread of the grid stores the time; call right after wait_for_previous(). Compiled away unless kStamp.
+/// wait_for_previous(); right after it one thread of the grid stores the time, where kStamp. Which thread that is
+/// is known ahead of the wait, and used there: the compiler would read the block's indices after it otherwise,
+/// and every warp of the kernel would wait for them.
 template <bool kStamp>
-__device__ __forceinline__ void stamp(uint64_t* slot) {
+__device__ __forceinline__ void wait_and_stamp(uint64_t* slot) {
   if constexpr (kStamp) {
-    if (threadIdx.x == 0 && threadIdx.y == 0 && blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0)
-      *slot = globaltimer();
+    const bool stamps =
+        threadIdx.x == 0 && threadIdx.y == 0 && blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
+    if (stamps) prefetch(slot);
+    wait_for_previous();
+    if (stamps) *slot = globaltimer();
+  } else {
+    wait_for_previous();
   }
 }
 
