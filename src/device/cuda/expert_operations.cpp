@@ -74,7 +74,8 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
     account_.bytes[role] += expert_bytes * static_cast<uint64_t>(args.rows * args.top_k);
   else
     account_.bytes_per_visit[role] = expert_bytes;
-  if (!lone) group_rows(args);
+  const bool by_pair = lone || (args.rows == 1 && quantised(bank.gate.type) && quantised(bank.down.type));
+  if (!by_pair) group_rows(args);
   expert_inner(args, ready, lone);
   expert_outer(args, lone);
   end_operation();
@@ -96,7 +97,7 @@ void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, bo
     one_row_gate_up(stream_, bank, args.ids, args.rows, args.top_k, args.rows > 1 || held ? nullptr : args.x,
                     in, act);
   else if (args.rows == 1)
-    small_gate_up(stream_, bank, groups(), args.x, in, args.rows, args.top_k, act);
+    small_gate_up(stream_, bank, args.ids, args.x, args.top_k, act);
   else
     large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);
 }

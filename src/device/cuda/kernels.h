@@ -93,18 +93,14 @@ struct ExpertGroups {
 
 /// Whether the one-row kernels take these weights' activations from acts; one_row.cpp.
 bool one_row_takes_acts(Type type, int64_t in);
-/// act[pair, :] = silu(gate(x_row)) * up(x_row), float [rows * top_k, ff]. Pairs by `groups`, weights through
-/// bank. One row: x is quantised inside (stamps), or where x is null (one_row_takes_acts) acts holds it; more
-/// rows: acts (of gate's format) holds them. gate and up have one type.
-void small_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const float* x,
-                   const Acts& acts, int rows, int top_k, float* act);
+/// One row x, quantised inside: act[pair, :] = silu(gate(x)) * up(x), float [top_k, ff], by the expert
+/// ids[pair]. gate and up have one type. (stamps)
+void small_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* x, int top_k,
+                   float* act);
 /// One row: h += sum over the top_k pairs, in order, of weights[pair] * down(act[pair]), act quantised
 /// inside.
 void small_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int top_k,
                     const float* act, float* h);
-/// More rows: parts[pair, :] = down(acts[pair]).
-void small_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
-                int top_k, float* parts);
 
 // --- one_row*.cu: one row and Q4_K weights, the latency path
 // ------------------------------------------------------------------------------
@@ -143,7 +139,8 @@ struct LargeMatmul {
 void large_matmul(Stream& s, const LargeMatmul& args);
 /// Groups ids [rows, top_k] by expert.
 void group_pairs(Stream& s, const int32_t* ids, int rows, int top_k, int experts, const ExpertGroups& out);
-/// As small_gate_up and small_down for any number of rows.
+/// act[pair, :] = silu(gate(x_row)) * up(x_row), float [rows * top_k, ff], and parts[pair, :] =
+/// down(acts[pair]), float [rows * top_k, hidden], for any number of rows. Pairs by `groups`.
 void large_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
                    int top_k, float* act);
 void large_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,

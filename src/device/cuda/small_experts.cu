@@ -1,4 +1,4 @@
-// small_gate_up(), small_down_sum() and small_down(): how their tiles are spread over the multiprocessors.
+// small_gate_up() and small_down_sum(): how their tiles are spread over the multiprocessors.
 #include "device/cuda/small_experts.h"
 
 #include <algorithm>
@@ -9,8 +9,6 @@ namespace weir::cuda {
 namespace {
 
 constexpr int soft_limit = 120 * 1024;
-/// Tiles of a block with more than one row: their integers take room.
-constexpr int most_tiles = 4;
 
 int tiles_of(int64_t outs) { return static_cast<int>((outs + tile_rows - 1) / tile_rows); }
 
@@ -32,29 +30,27 @@ int share(const Stream& s, int64_t total, int most) {
 
 }  // namespace
 
-void small_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const float* x,
-                   const Acts& acts, int rows, int top_k, float* act) {
+void small_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* x, int top_k,
+                   float* act) {
   WEIR_CHECK(bank.gate.type == bank.up.type, "gate {} and up {}",
              type_name(static_cast<uint32_t>(bank.gate.type)),
              type_name(static_cast<uint32_t>(bank.up.type)));
-  WEIR_CHECK(rows >= 1 && rows <= small_rows, "small_gate_up of {} rows", rows);
-  const bool one_row = rows == 1;
-  const int experts = std::min(bank.experts, rows * top_k), pairs = tiles_of(bank.gate.out);
+  const int tile_pairs = tiles_of(bank.gate.out);
   GateUpTask task;
   SmallNeeds needs;
-  needs.type = bank.gate.type, needs.in = bank.gate.in, needs.one_row = one_row, needs.rows = rows;
+  needs.type = bank.gate.type, needs.in = bank.gate.in, needs.one_row = true, needs.rows = 1;
   needs.tile_multiple = 2;
-  needs.tiles = 2 * share(s, static_cast<int64_t>(pairs) * experts, one_row ? 4 : 1);
+  needs.tiles = 2 * share(s, int64_t{tile_pairs} * top_k, 4);
   needs.soft_limit = soft_limit;
   task.shape = plan_small(needs);
   task.gate = static_cast<const uint8_t*>(bank.gate.data),
   task.up = static_cast<const uint8_t*>(bank.up.data);
   task.gate_stride = bank.gate_stride, task.up_stride = bank.up_stride, task.slot_of = bank.slot_of;
-  task.groups = groups, task.x = x, task.acts = acts;
-  task.top_k = top_k, task.ff = static_cast<int>(bank.gate.out), task.act = act;
+  task.ids = ids, task.x = x;
+  task.ff = static_cast<int>(bank.gate.out), task.act = act;
   const int each = task.shape.tiles / 2;
   with_codec(bank.gate.type, [&]<typename Codec>() {
-    launch_gate_up<Codec>(s, task, one_row, (pairs + each - 1) / each, experts);
+    launch_gate_up<Codec>(s, task, (tile_pairs + each - 1) / each, top_k);
   });
 }
 
@@ -75,24 +71,6 @@ void small_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const
   task.ids = ids, task.weights = weights, task.top_k = top_k, task.act = act, task.h = h;
   with_codec(bank.down.type,
              [&]<typename Codec>() { launch_down_sum<Codec>(s, task, tiles_of(bank.down.out)); });
-}
-
-void small_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
-                int top_k, float* parts) {
-  WEIR_CHECK(rows >= 1 && rows <= small_rows, "small_down of {} rows", rows);
-  const int experts = std::min(bank.experts, rows * top_k), tiles = tiles_of(bank.down.out);
-  DownTask task;
-  SmallNeeds needs;
-  needs.type = bank.down.type, needs.in = bank.down.in, needs.one_row = false, needs.rows = rows;
-  needs.tiles = share(s, static_cast<int64_t>(tiles) * experts, most_tiles);
-  needs.soft_limit = soft_limit;
-  task.shape = plan_small(needs);
-  task.down = static_cast<const uint8_t*>(bank.down.data), task.down_stride = bank.down_stride;
-  task.slot_of = bank.slot_of, task.hidden = static_cast<int>(bank.down.out);
-  task.groups = groups, task.acts = acts, task.parts = parts;
-  const int each = task.shape.tiles;
-  with_codec(bank.down.type,
-             [&]<typename Codec>() { launch_down<Codec>(s, task, (tiles + each - 1) / each, experts); });
 }
 
 }  // namespace weir::cuda

@@ -12,10 +12,9 @@ struct GateUpTask {
   const uint8_t* up = nullptr;
   uint64_t gate_stride = 0, up_stride = 0;
   const int32_t* slot_of = nullptr;
-  ExpertGroups groups;
+  const int32_t* ids = nullptr;
   const float* x = nullptr;
-  Acts acts;
-  int top_k = 0, ff = 0;
+  int ff = 0;
   float* act = nullptr;
 };
 
@@ -25,25 +24,18 @@ struct DownTask {
   uint64_t down_stride = 0;
   const int32_t* slot_of = nullptr;
   int hidden = 0;
-  // One row.
   bool after_gate_up = false;  ///< gate_up_kernel was launched just before: ids are final before the wait
   const int32_t* ids = nullptr;
   const float* weights = nullptr;
   int top_k = 0;
   const float* act = nullptr;
   float* h = nullptr;
-  // More rows.
-  ExpertGroups groups;
-  Acts acts;
-  float* parts = nullptr;
 };
 
 // One each for a format, in small_experts_<format>.cu.
 template <typename Codec>
-void launch_gate_up(Stream& s, const GateUpTask& task, bool one_row, int blocks, int experts);
+void launch_gate_up(Stream& s, const GateUpTask& task, int blocks, int pairs);
 template <typename Codec>
 void launch_down_sum(Stream& s, const DownTask& task, int blocks);
-template <typename Codec>
-void launch_down(Stream& s, const DownTask& task, int blocks, int experts);
 
 }  // namespace weir::cuda

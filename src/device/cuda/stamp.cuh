@@ -6,9 +6,9 @@
 
 namespace weir::cuda {
 
-/// wait_for_previous(); right after it one thread of the grid stores the time, where kStamp. Which thread that is
-/// is known ahead of the wait, and used there: the compiler would read the block's indices after it otherwise,
-/// and every warp of the kernel would wait for them.
+/// wait_for_previous(); right after it one thread of the grid stores the time, where kStamp. Which thread
+/// that is is known ahead of the wait, and used there: the compiler would read the block's indices after it
+/// otherwise, and every warp of the kernel would wait for them.
 template <bool kStamp>
 __device__ __forceinline__ void wait_and_stamp(uint64_t* slot) {
   if constexpr (kStamp) {
