@@ -392,6 +392,13 @@ TEST(EngineDevice, OptionsThatDoNotBelongToTheDeviceAreRefused) {
   o.arithmetic.reset();
   o.vram = 1 << 30;
   EXPECT_THAT(refusal(o), HasSubstr("--vram"));
+  o.vram.reset();
+  o.device = "cuda:0";
+  o.reader.mode = IoMode::buffered;
+  EXPECT_THAT(refusal(o), HasSubstr("--io and --read-advice: every expert stays in the memory of cuda:0"));
+  o.reader.mode = IoMode::automatic;
+  o.reader.advice = ReadAdvice::bounded;
+  EXPECT_THAT(refusal(o), HasSubstr("--io and --read-advice"));
 }
 
 }  // namespace
