@@ -101,6 +101,32 @@ TEST(ProfileLevers, SlotsFollowTheReplayedMisses) {
   EXPECT_NE(resident->how.find("replayed"), std::string::npos);
 }
 
+TEST(ProfileLevers, AMissCostsItsSubmittingAndItsColdWeightsToo) {
+  Profile p = made_up_profile();
+  double submit = 0, compute = 0, rounds = 0;
+  for (ProfileRun& run : p.runs)
+    for (size_t i = 0; i < run.rounds.size(); ++i) {
+      RoundReport& round = run.rounds[i];
+      round.experts.hits = 24, round.experts.misses = 4 + 8 * (i % 2);  // 8 a round, as the phase says
+      const uint64_t schedule = 20'000 + 5'000 * round.experts.misses;
+      give(run.decode, round, Role::schedule, schedule);
+      // 24 hits take 400 us, so 8 take 133: the rest of 300 is what being cold costs.
+      give(run.decode, round, Role::experts_miss, 300'000);
+      run.decode.wall_ns += schedule + 300'000;
+      submit += 5'000.0 * static_cast<double>(round.experts.misses);
+      compute += 300'000 - 400'000.0 * 8 / 24;
+      rounds += 1;
+    }
+  const auto all = levers(p);
+  const Lever* resident = find(all, "memory", "186 MiB");
+  ASSERT_NE(resident, nullptr);
+  const double base = base_ns + 20'000 + 40'000 + 300'000;
+  EXPECT_NEAR(*resident->gain, base / (base - 300'000 - submit / rounds - compute / rounds), 0.01);
+  EXPECT_NE(resident->how.find("0.300 ms a token of waiting, 0.040 of submitting and 0.16"),
+            std::string::npos)
+      << resident->how;
+}
+
 TEST(ProfileLevers, ReadsHalvedKeepWhatComputeHides) {
   const auto all = levers(made_up_profile());
   const Lever* reads = find(all, "read size");

@@ -40,7 +40,45 @@ const SlotTraffic* traffic_at(const Profile& profile, int slots) {
 
 double hit_percent(const SlotTraffic& t) { return 100 * ratio(t.hits, t.hits + t.misses); }
 
-/// Another number of slots: exposed waiting shrinks as the misses of the replayed routing do.
+/// What all misses of decode cost, in nanoseconds over all runs, beyond what as many hits would have.
+struct MissCost {
+  double wait = 0;     ///< exposed
+  double submit = 0;   ///< of `schedule`
+  double compute = 0;  ///< a missed expert is computed from cold memory, often alone
+  double total() const { return wait + submit + compute; }
+};
+
+/// `schedule` a miss: the least-squares slope over the rounds; 0 where rounds do not differ in misses.
+double submit_ns_a_miss(const Profile& profile) {
+  double n = 0, mean_x = 0, mean_y = 0, xx = 0, xy = 0;
+  const auto each_round = [&](auto&& visit) {
+    for (const ProfileRun& run : profile.runs)
+      for (const RoundReport& round : run.rounds)
+        visit(static_cast<double>(round.experts.misses),
+              static_cast<double>(round.role_ns[static_cast<size_t>(Role::schedule)]));
+  };
+  each_round([&](double x, double y) { n += 1, mean_x += x, mean_y += y; });
+  if (n == 0) return 0;
+  mean_x /= n, mean_y /= n;
+  each_round(
+      [&](double x, double y) { xx += (x - mean_x) * (x - mean_x), xy += (x - mean_x) * (y - mean_y); });
+  return xx > 0 ? std::max(0.0, xy / xx) : 0;
+}
+
+MissCost miss_cost(const Base& base) {
+  const ExpertCounters& e = base.decode.experts;
+  const auto of = [&](Role role) { return static_cast<double>(role_ns(base.decode, role)); };
+  const auto misses = static_cast<double>(e.misses);
+  MissCost cost;
+  cost.wait = base.exposed;
+  cost.submit = std::min(misses * submit_ns_a_miss(base.profile), of(Role::schedule));
+  if (e.hits > 0)
+    cost.compute =
+        std::max(0.0, of(Role::experts_miss) - misses * of(Role::experts_hit) / static_cast<double>(e.hits));
+  return cost;
+}
+
+/// Another number of slots: what misses cost shrinks as the misses of the replayed routing do.
 Lever other_slots(const Base& base, std::string name, int slots) {
   const ProfileSettings& s = base.profile.settings;
   Lever lever;
@@ -54,12 +92,15 @@ Lever other_slots(const Base& base, std::string name, int slots) {
     lever.how = "no routing was recorded";
     return lever;
   }
-  lever.gain = base.gain(base.exposed * (1 - (now->misses > 0 ? ratio(then->misses, now->misses) : 1.0)));
+  const MissCost cost = miss_cost(base);
+  lever.gain = base.gain(cost.total() * (1 - (now->misses > 0 ? ratio(then->misses, now->misses) : 1.0)));
+  const auto ms = [&](double ns) { return ms_per_token(base.decode, static_cast<uint64_t>(ns)); };
   lever.how = fmt::format(
       "{} of {} experts in slots instead of {}: the recorded routing, replayed, hits {:.1f} % instead of "
-      "{:.1f} %; each miss that is left is taken to wait as long as now, {:.3f} ms a token in all",
-      slots, s.experts, s.slots, hit_percent(*then), hit_percent(*now),
-      base.exposed / 1e6 / static_cast<double>(std::max<uint64_t>(base.decode.tokens, 1)));
+      "{:.1f} %; each miss that is left is taken to cost what one costs now beyond a hit, in all {:.3f} ms a "
+      "token of waiting, {:.3f} of submitting and {:.3f} of computing cold",
+      slots, s.experts, s.slots, hit_percent(*then), hit_percent(*now), ms(cost.wait), ms(cost.submit),
+      ms(cost.compute));
   return lever;
 }
 
