@@ -39,8 +39,8 @@ using lab::ab::Side;
 struct Flags {
   EngineFlags engine;
   std::optional<std::string> a, b, a_command, b_command;
-  std::optional<std::string> figure, better, cache, metric;
-  std::string prompts, negative_control, out, from;
+  std::optional<std::string> figure, better, cache, metric, from;
+  std::string prompts, negative_control, out;
   std::optional<int> pairs;
   std::optional<uint64_t> seed;
   int predict = 64;
@@ -78,7 +78,10 @@ bool parse(Flags& f, const Arguments& arguments) {
   line.option("--out", &f.out, "file for the raw observations (default weir-ab-DATE-TIME.json)");
   line.option("--from", &f.from, "judge the observations in this file again; runs nothing");
   line.flag("--self-test", &f.self_test, "show by simulation how often the judge errs; runs nothing");
-  return line.parse(arguments);
+  if (!line.parse(arguments)) return false;
+  if (f.self_test) line.refuse_besides("--self-test", {"--pairs", "--seed", "--json"});
+  if (f.from) line.refuse_besides("--from", {"--pairs", "--json"});
+  return true;
 }
 
 // --- what was asked for
@@ -340,7 +343,7 @@ int ab(const Arguments& arguments) {
   Flags f;
   if (!parse(f, arguments)) return 0;
   if (f.self_test) return run_self_test(f);
-  if (!f.from.empty()) return answer(f, lab::ab::read_observations(f.from), f.pairs);
+  if (f.from) return answer(f, lab::ab::read_observations(*f.from), f.pairs);
   if (f.a_command || f.b_command) return compare_commands(f);
   return compare_engines(f);
 }

@@ -149,6 +149,29 @@ TEST_F(CliAb, BadStoredObservationsAreNamed) {
   expect_refused(weir({"ab", "--from", out_}), {"ab.json", "not JSON"});
 }
 
+TEST_F(CliAb, OptionsThatStoredObservationsMakeNothingOfAreRefused) {
+  ASSERT_EQ(commands("echo 5", "echo 6", {"--figure", "\\d"}).exit_code, 0);
+  const std::vector<Arguments> ignored = {{"-m", "x.gguf"},      {"x.gguf"},
+                                          {"-n", "8"},           {"--seed", "1"},
+                                          {"--a", ""},           {"--figure", "x"},
+                                          {"--cache", "warm"},   {"--out", "o"},
+                                          {"--metric", "total"}, {"--better", "lower"},
+                                          {"-t", "1"},           {"--self-test"},
+                                          {"--prompts", "p"},    {"--allow-different-tokens"}};
+  for (const Arguments& option : ignored) {
+    SCOPED_TRACE(option[0]);
+    const std::string name = option[0] == "x.gguf" ? "MODEL" : option[0];
+    expect_refused(weir(Arguments{"ab", "--from", out_} + option), {name, "--from"});
+  }
+  EXPECT_EQ(weir({"ab", "--from", out_, "--pairs", "6", "--json"}).exit_code, 0);
+  expect_refused(weir({"ab", "--from", ""}), {"cannot open"});
+}
+
+TEST_F(CliAb, OptionsThatTheSelfTestMakesNothingOfAreRefused) {
+  expect_refused(weir({"ab", "--self-test", "-m", "x.gguf"}), {"--model", "--self-test"});
+  expect_refused(weir({"ab", "--self-test", "--cache", "cold"}), {"--cache", "--self-test"});
+}
+
 TEST_F(CliAb, ContradictoryArmsAreRefused) {
   expect_refused(weir({"ab"}), {"--a", "--b"});
   expect_refused(compare({"--a-command", "true"}), {"one kind"});
