@@ -46,7 +46,9 @@ bool parse(Flags& f, const Arguments& arguments) {
   line.option("--delay-us", &f.delay_us, 0, 10'000'000,
               "with --what-if: microseconds of the delay; 0: a fifth of the median round");
   line.option("--role", &f.roles, "with --what-if: delay only this role; may be repeated");
-  return line.parse(arguments);
+  if (!line.parse(arguments)) return false;
+  if (!f.what_if) line.refuse_without("--what-if", {"--role", "--runs", "--delay-us"});
+  return true;
 }
 
 std::vector<Role> parse_roles(const std::vector<std::string>& names) {

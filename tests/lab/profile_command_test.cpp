@@ -71,6 +71,12 @@ TEST_F(LabCommand, BadPromptsAreRefusedInOneLine) {
   expect_refused(weir({"profile", "-m", model, "--frobnicate"}), {"--frobnicate"});
 }
 
+TEST_F(LabCommand, OptionsOfWhatIfAreRefusedWithoutIt) {
+  const std::vector<Arguments> ignored = {{"--role", "head"}, {"--runs", "4"}, {"--delay-us", "0"}};
+  for (const Arguments& option : ignored)
+    expect_refused(weir(Arguments{"profile", "-m", pocket_model()} + option), {option[0], "--what-if"});
+}
+
 TEST_F(LabCommand, QuickVerifyIsEqualAndReportsAPlantedFaultWithItsPlace) {
   const std::string model = tiny();
   const auto clean = json_answer(weir({"verify", "-m", model, "-c", "256", "--quick", "--json"}));
