@@ -116,6 +116,7 @@ int print_what_if(const Flags& f, Engine& engine, const lab::FittedPrompt& promp
     result = lab::measure_what_if(engine, prompt, request);
   }
   if (!result) return 130;
+  if (!result->never_ran.empty()) log_warning("--role: " + lab::never_ran_text(*result));
   if (f.json)
     print_json(lab::what_if_json(*result));
   else
