@@ -286,6 +286,7 @@ int compare_commands(const Flags& f) {
   const std::string better = f.better.value_or("higher");
   if (better != "higher" && better != "lower")
     throw input_error("--better {}: expected higher or lower", quote(better));
+  if (f.figure) lab::ab::check_figure(*f.figure);
   if (f.better && !f.figure) throw input_error("--better needs a --figure: of times, the shorter is better");
   lab::ab::Experiment experiment;
   lab::ab::Design& design = experiment.design;

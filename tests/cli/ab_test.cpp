@@ -149,6 +149,15 @@ TEST_F(CliAb, BadStoredObservationsAreNamed) {
   expect_refused(weir({"ab", "--from", out_}), {"ab.json", "not JSON"});
 }
 
+TEST_F(CliAb, ABadFigureIsRefusedBeforeAnythingRunsOrIsWritten) {
+  const std::string ran = dir_.file("ran");
+  const std::string command = "touch " + ran + "; echo 5";
+  expect_refused(commands(command, command, {"--figure", "speed ("}), {"--figure", "speed (", "character 7"});
+  expect_refused(commands(command, command, {"--figure", ""}), {"--figure", "empty"});
+  EXPECT_FALSE(std::filesystem::exists(ran));
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
 TEST_F(CliAb, OptionsThatStoredObservationsMakeNothingOfAreRefused) {
   ASSERT_EQ(commands("echo 5", "echo 6", {"--figure", "\\d"}).exit_code, 0);
   const std::vector<Arguments> ignored = {{"-m", "x.gguf"},      {"x.gguf"},
@@ -176,7 +185,6 @@ TEST_F(CliAb, ContradictoryArmsAreRefused) {
   expect_refused(weir({"ab"}), {"--a", "--b"});
   expect_refused(compare({"--a-command", "true"}), {"one kind"});
   expect_refused(commands("true", "true", {"--negative-control", "head"}), {"--negative-control"});
-  expect_refused(commands("true", "true", {"--figure", "("}), {"--figure"});
   expect_refused(commands("cat {prompt}", "true"), {"{prompt}", "--prompts"});
   expect_refused(compare({"--negative-control", "heads"}), {"heads", "attention"});
   expect_refused(compare({"--metric", "speed"}), {"speed", "decode"});

@@ -23,6 +23,9 @@ struct CommandResult {
 /// SIGTERM. Throws Error (failure) where /bin/sh cannot be started.
 CommandResult run_command(const std::string& command, const std::atomic<bool>* cancel);
 
+/// Throws Error (input) where `expression` is empty or does not compile, so that this shows before anything
+/// runs.
+void check_figure(const std::string& expression);
 /// The number of the last match of `expression` (PCRE2) in `text`: its first group, or the match where there
 /// is none. Throws Error (input): a bad expression, no match, no finite number.
 double find_figure(const std::string& expression, const std::string& text);
