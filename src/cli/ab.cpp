@@ -205,6 +205,14 @@ int answer(const Flags& f, const lab::ab::Experiment& experiment, std::optional<
   return lab::ab::exit_code(verdict.outcome);
 }
 
+/// Without a run nothing was looked at, so the same --out may be used again: the file goes.
+std::string what_is_left(const lab::ab::Experiment& experiment, const std::string& out) {
+  if (!experiment.observations.empty()) return "observations so far: " + out;
+  std::error_code ignored;
+  fs::remove(out, ignored);
+  return "no observations yet: none are kept";
+}
+
 int carry_out(const Flags& f, lab::ab::Experiment& experiment, lab::ab::Runner& runner,
               const std::string& out) {
   bool complete = false;
@@ -216,12 +224,12 @@ int carry_out(const Flags& f, lab::ab::Experiment& experiment, lab::ab::Runner& 
                                     }};
     complete = lab::ab::conduct(experiment, runner, options);
   } catch (const Error&) {
-    log_line(fmt::format("observations so far: {}", out));
+    log_line(what_is_left(experiment, out));
     throw;
   }
   if (!complete) {
-    log_line(fmt::format("interrupted after {} runs: no verdict; observations: {}",
-                         experiment.observations.size(), out));
+    log_line(fmt::format("interrupted after {} runs: no verdict; {}", experiment.observations.size(),
+                         what_is_left(experiment, out)));
     return 130;
   }
   log_line(fmt::format("observations: {}", out));

@@ -66,9 +66,19 @@ TEST_F(CliAb, CommandArmsSayWhichChecksAreSkipped) {
 }
 
 TEST_F(CliAb, AFailingCommandNamesItsArm) {
-  expect_failed(commands("echo 5", "echo why >&2; exit 9", {"--figure", "\\d"}),
-                {"arm B", "exit code 9", "why"});
+  const std::string once = dir_.file("once");
+  expect_failed(
+      commands("echo 5", "test ! -e " + once + " || { echo why >&2; exit 9; }; touch " + once + "; echo 6",
+               {"--figure", "\\d"}),
+      {"arm B", "exit code 9", "why", "observations so far"});
   EXPECT_TRUE(std::filesystem::exists(out_)) << "observations so far stay";
+}
+
+TEST_F(CliAb, AFirstRunThatFailsLeavesTheNameFree) {
+  const ProcessResult first = commands("echo five", "echo six", {"--figure", "\\d"});
+  expect_failed(first, {"matches nothing", "no observations"});
+  EXPECT_FALSE(std::filesystem::exists(out_));
+  EXPECT_EQ(commands("echo 5", "echo 6", {"--figure", "\\d"}).exit_code, 0);
 }
 
 TEST_F(CliAb, AnInterruptLeavesObservationsAndNoVerdict) {
@@ -81,8 +91,9 @@ TEST_F(CliAb, AnInterruptLeavesObservationsAndNoVerdict) {
     in >> pid;
     if (pid > 1) kill(pid, SIGINT);
   });
-  const std::string command =
-      "sleep 0.1; echo $PPID > " + beep + ".new && mv " + beep + ".new " + beep + "; echo 5";
+  const std::string once = dir_.file("once");
+  const std::string command = "test ! -e " + once + " || { echo $PPID > " + beep + ".new && mv " + beep +
+                              ".new " + beep + " && sleep 30; }; touch " + once + "; echo 5";
   const ProcessResult r = commands(command, command, {"--figure", "\\d"});
   interrupter.join();
   EXPECT_EQ(r.exit_code, 130) << r.err;
