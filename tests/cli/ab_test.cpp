@@ -65,6 +65,15 @@ TEST_F(CliAb, CommandArmsSayWhichChecksAreSkipped) {
   EXPECT_NE(r.out.find("no ledger"), std::string::npos) << r.out;
 }
 
+TEST_F(CliAb, ABackgroundProcessOfACommandIsKilledAndSaidOnceAnArm) {
+  const ProcessResult r = commands("sleep 100 & echo 5", "echo 6", {"--figure", "\\d"});
+  EXPECT_FALSE(r.timed_out);
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  const std::string warning = "warning: arm A: the command ended while s";  // sleep, or sh that becomes it
+  EXPECT_NE(r.err.find(warning), std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find(warning), r.err.rfind(warning)) << r.err;
+}
+
 TEST_F(CliAb, AFailingCommandNamesItsArm) {
   const std::string once = dir_.file("once");
   expect_failed(

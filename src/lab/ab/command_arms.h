@@ -16,11 +16,13 @@ struct CommandResult {
   std::string complaint;  ///< the last line of its standard error
   int exit_code = 0;      ///< 128 and the signal's number where one ended it
   bool interrupted = false;
-  uint64_t wall_ns = 0;
-  uint64_t peak_bytes = 0;  ///< largest process of its tree
+  uint64_t wall_ns = 0;                   ///< to the end of the command itself
+  std::vector<std::string> left_running;  ///< names of what it started that outlived it, and was killed
+  uint64_t peak_bytes = 0;                ///< largest process of its tree
 };
-/// Runs `command` with an empty standard input, to its end or until `cancel` is set: then its processes get
-/// SIGTERM. Throws Error (failure) where /bin/sh cannot be started.
+/// Runs `command` with an empty standard input, to its own end or until `cancel` is set: then its processes
+/// get SIGTERM, and SIGKILL two seconds later. What it left in the background is not waited for but killed,
+/// with its process group, before this returns. Throws Error (failure) where /bin/sh cannot be started.
 CommandResult run_command(const std::string& command, const std::atomic<bool>* cancel);
 
 /// Throws Error (input) where `expression` is empty or does not compile, so that this shows before anything
@@ -43,7 +45,10 @@ class CommandArms final : public Runner {
   std::optional<Observation> observe(const PlannedRun& run) override;
 
  private:
+  /// Once an arm: every run would say the same.
+  void warn_of_left(Side arm, const std::vector<std::string>& names);
   CommandArmsOptions options_;
+  std::array<bool, 2> warned_{};
 };
 
 }  // namespace weir::lab::ab
