@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "text/tokenizer.h"
 
 namespace weir::cli {
 
@@ -152,6 +153,7 @@ std::string prompt_text(const std::optional<std::string>& prompt, const std::str
   std::string text = prompt ? *prompt : read_text_file(file);
   if (text.empty())
     throw input_error("the prompt{}{} is empty: expected text", file.empty() ? "" : " file ", file);
+  require_utf8(text, file.empty() ? "the prompt" : file);
   return text;
 }
 

@@ -86,6 +86,14 @@ TEST_F(LabCommand, BadPromptsAreRefusedInOneLine) {
   expect_refused(weir({"profile", "-m", model, "--frobnicate"}), {"--frobnicate"});
 }
 
+TEST_F(LabCommand, ATextThatIsNotUtf8IsNamedWithItsByte) {
+  const std::string model = tiny(), text = prompt_file("abc\xc3(");
+  const std::vector<std::string> words{"prompt.txt is not valid UTF-8 at byte 3 (0xc3)", "expected UTF-8"};
+  expect_refused(weir({"profile", "-m", model, "--prompts", text}), words);
+  expect_refused(weir({"profile", "-m", model, "--prompts", dir_.path().string()}), words);
+  expect_refused(weir({"verify", "-m", model, "-c", "256", "--quick", "-f", text}), words);
+}
+
 TEST_F(LabCommand, OptionsOfWhatIfAreRefusedWithoutIt) {
   const std::vector<Arguments> ignored = {{"--role", "head"}, {"--runs", "4"}, {"--delay-us", "0"}};
   for (const Arguments& option : ignored)
