@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/temporary.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/result_json.h"
@@ -62,15 +63,9 @@ std::vector<Role> parse_roles(const std::vector<std::string>& names) {
   return roles;
 }
 
-/// A file of this process that goes when it does.
-struct TemporaryFile {
-  std::string path =
-      (std::filesystem::temp_directory_path() / fmt::format("weir-profile-{}.routes", getpid())).string();
-  ~TemporaryFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
-  }
-};
+std::string routes_path() {
+  return (std::filesystem::temp_directory_path() / fmt::format("weir-profile-{}.routes", getpid())).string();
+}
 
 void write_out(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
@@ -136,9 +131,9 @@ int profile(const Arguments& arguments) {
   request.new_tokens = f.n.value_or(f.what_if ? 64 : 128);
   request.seed = f.seed.value_or(1);
   request.cancel = &interrupted();
-  const TemporaryFile routes;
+  const Temporary routes(routes_path());
   const EngineOptions options =
-      lab::profile_engine_options(f.engine.options(), request, records_routes(f) ? routes.path : "");
+      lab::profile_engine_options(f.engine.options(), request, records_routes(f) ? routes.path() : "");
   // Before loading: a prompt that does not fit is refused at once.
   std::vector<lab::FittedPrompt> prompts;
   {
