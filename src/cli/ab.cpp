@@ -47,6 +47,21 @@ struct Flags {
   bool allow_different_tokens = false, json = false, self_test = false;
 };
 
+/// Those of arms of options that somebody could mean; refuse_besides() has the rest.
+void refuse_engine_options(const Flags& f) {
+  if (f.a || f.b)
+    throw input_error(
+        "an arm is either options (--a, --b) or a command (--a-command, --b-command), and "
+        "both arms are of one kind");
+  if (f.metric) throw input_error("--metric is for arms of options: a command has a --figure, or its time");
+  if (!f.negative_control.empty() || f.allow_different_tokens || f.cache)
+    throw input_error(
+        "--negative-control, --allow-different-tokens and --cache need the ledger, which commands do "
+        "not have");
+  if (!f.engine.model.empty() || !f.engine.positional_model.empty())
+    throw input_error("a model was given, but the arms are commands: name it in them");
+}
+
 bool parse(Flags& f, const Arguments& arguments) {
   CommandLine line(
       "ab",
@@ -81,6 +96,10 @@ bool parse(Flags& f, const Arguments& arguments) {
   if (!line.parse(arguments)) return false;
   if (f.self_test) line.refuse_besides("--self-test", {"--pairs", "--seed", "--json"});
   if (f.from) line.refuse_besides("--from", {"--pairs", "--json"});
+  if (f.self_test || f.from || !(f.a_command || f.b_command)) return true;
+  refuse_engine_options(f);
+  line.refuse_besides("--a-command", {"--b-command", "--figure", "--better", "--prompts", "--pairs", "--seed",
+                                      "--json", "--out"});
   return true;
 }
 
@@ -273,22 +292,7 @@ int compare_engines(const Flags& f) {
   return carry_out(f, experiment, runner, out);
 }
 
-void refuse_engine_options(const Flags& f) {
-  if (f.a || f.b)
-    throw input_error(
-        "an arm is either options (--a, --b) or a command (--a-command, --b-command), and "
-        "both arms are of one kind");
-  if (f.metric) throw input_error("--metric is for arms of options: a command has a --figure, or its time");
-  if (!f.negative_control.empty() || f.allow_different_tokens || f.cache)
-    throw input_error(
-        "--negative-control, --allow-different-tokens and --cache need the ledger, which commands do "
-        "not have");
-  if (!f.engine.model.empty() || !f.engine.positional_model.empty())
-    throw input_error("a model was given, but the arms are commands: name it in them");
-}
-
 int compare_commands(const Flags& f) {
-  refuse_engine_options(f);
   if (!f.a_command || !f.b_command)
     throw input_error("two arms are needed: give both --a-command and --b-command");
   const std::string better = f.better.value_or("higher");

@@ -196,6 +196,13 @@ TEST_F(CliAb, OptionsThatStoredObservationsMakeNothingOfAreRefused) {
   expect_refused(weir({"ab", "--from", ""}), {"cannot open"});
 }
 
+TEST_F(CliAb, OptionsOfAnEngineAreRefusedForCommands) {
+  expect_refused(commands("true", "true", {"-n", "8"}), {"--predict", "--a-command"});
+  expect_refused(commands("true", "true", {"-t", "2"}), {"--threads", "--a-command"});
+  expect_refused(commands("true", "true", {"--memory", "1GiB"}), {"--memory", "--a-command"});
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
 TEST_F(CliAb, OptionsThatTheSelfTestMakesNothingOfAreRefused) {
   expect_refused(weir({"ab", "--self-test", "-m", "x.gguf"}), {"--model", "--self-test"});
   expect_refused(weir({"ab", "--self-test", "--cache", "cold"}), {"--cache", "--self-test"});
