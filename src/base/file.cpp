@@ -89,14 +89,11 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   // process with our pid is stepped over.
   static std::atomic<unsigned> counter{0};
   do {
-    temporary_ = fmt::format("{}.{}.{}.tmp", path_, ::getpid(), counter++);
-    fd_ = FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    temporary_.release();
+    temporary_ = Temporary(fmt::format("{}.{}.{}.tmp", path_, ::getpid(), counter++));
+    fd_ = FileDescriptor(::open(temporary_.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   } while (!fd_ && errno == EEXIST);
   if (!fd_) throw input_error("{}: cannot be written: {}", quote(path_), std::strerror(errno));
-}
-
-AtomicFile::~AtomicFile() {
-  if (fd_ && !temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
@@ -116,11 +113,12 @@ void AtomicFile::write(const void* data, size_t bytes) {
 
 void AtomicFile::commit() {
   WEIR_CHECK(fd_, "second commit to {}", path_);
-  if (temporary_.empty()) return fd_.reset();  // written through
+  if (temporary_.path().empty()) return fd_.reset();  // written through
   // Hazard: without the sync a crash after the rename may leave an empty file under the final name.
   if (::fsync(fd_.get()) != 0) throw failure("{}: cannot sync: {}", path_, std::strerror(errno));
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-    throw failure("{}: cannot rename {} to it: {}", path_, temporary_, std::strerror(errno));
+  if (::rename(temporary_.path().c_str(), path_.c_str()) != 0)
+    throw failure("{}: cannot rename {} to it: {}", path_, temporary_.path(), std::strerror(errno));
+  temporary_.release();
   fd_.reset();
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/temporary.h"
+
 namespace weir {
 
 /// An open descriptor, closed on destruction. Movable; -1 when empty.
@@ -49,20 +51,21 @@ class InputFile {
 };
 
 /// Replaces `path` as a whole: bytes go to a temporary file beside it, and commit() syncs and renames it over
-/// `path`. Without commit() the temporary is removed and `path` is as it was. A symbolic link is followed; a
+/// `path`. Without commit() the temporary is removed, at a signal too (base/temporary.h), and `path` is as
+/// it was. A symbolic link is followed; a
 /// device or pipe is written through. Throws Error with the path: input where it cannot be written to,
 /// failure later.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
-  ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   void write(const void* data, size_t bytes);
   void commit();
 
  private:
-  std::string path_, temporary_;
+  std::string path_;
+  Temporary temporary_;  ///< none where it is written through
   FileDescriptor fd_;
   uint64_t written_ = 0;
 };

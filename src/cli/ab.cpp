@@ -39,13 +39,28 @@ using lab::ab::Side;
 struct Flags {
   EngineFlags engine;
   std::optional<std::string> a, b, a_command, b_command;
-  std::optional<std::string> figure, better, cache, metric;
-  std::string prompts, negative_control, out, from;
+  std::optional<std::string> figure, better, cache, metric, from;
+  std::string prompts, negative_control, out;
   std::optional<int> pairs;
   std::optional<uint64_t> seed;
   int predict = 64;
   bool allow_different_tokens = false, json = false, self_test = false;
 };
+
+/// Those of arms of options that somebody could mean; refuse_besides() has the rest.
+void refuse_engine_options(const Flags& f) {
+  if (f.a || f.b)
+    throw input_error(
+        "an arm is either options (--a, --b) or a command (--a-command, --b-command), and "
+        "both arms are of one kind");
+  if (f.metric) throw input_error("--metric is for arms of options: a command has a --figure, or its time");
+  if (!f.negative_control.empty() || f.allow_different_tokens || f.cache)
+    throw input_error(
+        "--negative-control, --allow-different-tokens and --cache need the ledger, which commands do "
+        "not have");
+  if (!f.engine.model.empty() || !f.engine.positional_model.empty())
+    throw input_error("a model was given, but the arms are commands: name it in them");
+}
 
 bool parse(Flags& f, const Arguments& arguments) {
   CommandLine line(
@@ -78,7 +93,14 @@ bool parse(Flags& f, const Arguments& arguments) {
   line.option("--out", &f.out, "file for the raw observations (default weir-ab-DATE-TIME.json)");
   line.option("--from", &f.from, "judge the observations in this file again; runs nothing");
   line.flag("--self-test", &f.self_test, "show by simulation how often the judge errs; runs nothing");
-  return line.parse(arguments);
+  if (!line.parse(arguments)) return false;
+  if (f.self_test) line.refuse_besides("--self-test", {"--pairs", "--seed", "--json"});
+  if (f.from) line.refuse_besides("--from", {"--pairs", "--json"});
+  if (f.self_test || f.from || !(f.a_command || f.b_command)) return true;
+  refuse_engine_options(f);
+  line.refuse_besides("--a-command", {"--b-command", "--figure", "--better", "--prompts", "--pairs", "--seed",
+                                      "--json", "--out"});
+  return true;
 }
 
 // --- what was asked for
@@ -202,6 +224,14 @@ int answer(const Flags& f, const lab::ab::Experiment& experiment, std::optional<
   return lab::ab::exit_code(verdict.outcome);
 }
 
+/// Without a run nothing was looked at, so the same --out may be used again: the file goes.
+std::string what_is_left(const lab::ab::Experiment& experiment, const std::string& out) {
+  if (!experiment.observations.empty()) return "observations so far: " + out;
+  std::error_code ignored;
+  fs::remove(out, ignored);
+  return "no observations yet: none are kept";
+}
+
 int carry_out(const Flags& f, lab::ab::Experiment& experiment, lab::ab::Runner& runner,
               const std::string& out) {
   bool complete = false;
@@ -213,12 +243,12 @@ int carry_out(const Flags& f, lab::ab::Experiment& experiment, lab::ab::Runner& 
                                     }};
     complete = lab::ab::conduct(experiment, runner, options);
   } catch (const Error&) {
-    log_line(fmt::format("observations so far: {}", out));
+    log_line(what_is_left(experiment, out));
     throw;
   }
   if (!complete) {
-    log_line(fmt::format("interrupted after {} runs: no verdict; observations: {}",
-                         experiment.observations.size(), out));
+    log_line(fmt::format("interrupted after {} runs: no verdict; {}", experiment.observations.size(),
+                         what_is_left(experiment, out)));
     return 130;
   }
   log_line(fmt::format("observations: {}", out));
@@ -262,27 +292,13 @@ int compare_engines(const Flags& f) {
   return carry_out(f, experiment, runner, out);
 }
 
-void refuse_engine_options(const Flags& f) {
-  if (f.a || f.b)
-    throw input_error(
-        "an arm is either options (--a, --b) or a command (--a-command, --b-command), and "
-        "both arms are of one kind");
-  if (f.metric) throw input_error("--metric is for arms of options: a command has a --figure, or its time");
-  if (!f.negative_control.empty() || f.allow_different_tokens || f.cache)
-    throw input_error(
-        "--negative-control, --allow-different-tokens and --cache need the ledger, which commands do "
-        "not have");
-  if (!f.engine.model.empty() || !f.engine.positional_model.empty())
-    throw input_error("a model was given, but the arms are commands: name it in them");
-}
-
 int compare_commands(const Flags& f) {
-  refuse_engine_options(f);
   if (!f.a_command || !f.b_command)
     throw input_error("two arms are needed: give both --a-command and --b-command");
   const std::string better = f.better.value_or("higher");
   if (better != "higher" && better != "lower")
     throw input_error("--better {}: expected higher or lower", quote(better));
+  if (f.figure) lab::ab::check_figure(*f.figure);
   if (f.better && !f.figure) throw input_error("--better needs a --figure: of times, the shorter is better");
   lab::ab::Experiment experiment;
   lab::ab::Design& design = experiment.design;
@@ -340,7 +356,7 @@ int ab(const Arguments& arguments) {
   Flags f;
   if (!parse(f, arguments)) return 0;
   if (f.self_test) return run_self_test(f);
-  if (!f.from.empty()) return answer(f, lab::ab::read_observations(f.from), f.pairs);
+  if (f.from) return answer(f, lab::ab::read_observations(*f.from), f.pairs);
   if (f.a_command || f.b_command) return compare_commands(f);
   return compare_engines(f);
 }

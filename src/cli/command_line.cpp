@@ -1,5 +1,7 @@
 #include "cli/command_line.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -94,6 +96,21 @@ bool CommandLine::parse(const std::vector<std::string>& arguments) {
     std::replace(what.begin(), what.end(), '\n', ' ');
     throw input_error("{}: {} (weir {} --help lists the options)", impl_->name, what, impl_->name);
   }
+}
+
+void CommandLine::refuse_besides(const std::string& mode, const std::vector<std::string>& with) const {
+  for (const CLI::Option* option : impl_->app.get_options()) {
+    const auto is_it = [&](const std::string& name) { return option->check_name(name); };
+    if (option->count() == 0 || is_it(mode) || std::any_of(with.begin(), with.end(), is_it)) continue;
+    throw input_error("{} has no effect with {}: expected no other options than {}",
+                      option->get_name(false, true), mode, fmt::join(with, ", "));
+  }
+}
+
+void CommandLine::refuse_without(const std::string& mode, const std::vector<std::string>& those) const {
+  for (const auto& name : those)
+    if (impl_->app.get_option(name)->count() > 0)
+      throw input_error("{} has no effect without {}: expected that too, or neither", name, mode);
 }
 
 }  // namespace weir::cli

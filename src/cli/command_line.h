@@ -31,6 +31,13 @@ class CommandLine {
   /// False where --help was asked for and printed (to stdout). Throws Error (input), one line.
   bool parse(const std::vector<std::string>& arguments);
 
+  // After parse(). Both throw Error (input) that names the first option that would be silently ignored;
+  // options are named as they were added, by any of their names.
+  /// `mode` was given: refuses whatever else was given and is not among `with`.
+  void refuse_besides(const std::string& mode, const std::vector<std::string>& with) const;
+  /// `mode` was not given: refuses each of `those`.
+  void refuse_without(const std::string& mode, const std::vector<std::string>& those) const;
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

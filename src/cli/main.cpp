@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 
 namespace {
 
@@ -73,6 +74,7 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed stdout ends the command through its write error
+  weir::cli::clean_up_at_signals();
   try {
     const int code = dispatch(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) return complain("stdout: writing failed", 1);

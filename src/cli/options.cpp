@@ -13,6 +13,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/temporary.h"
+#include "text/tokenizer.h"
 
 namespace weir::cli {
 
@@ -21,7 +23,15 @@ namespace {
 std::atomic<bool> interrupt_flag{false};
 
 void on_signal(int) {
-  if (interrupt_flag.exchange(true)) _exit(130);  // asked twice: at once
+  if (!interrupt_flag.exchange(true)) return;
+  remove_temporaries();
+  _exit(130);  // asked twice: at once
+}
+
+/// The default action follows, so that a shell sees which signal it was: SA_RESETHAND has put it back.
+void on_deadly_signal(int signal) {
+  remove_temporaries();
+  raise(signal);
 }
 
 Isa parse_isa(const std::string& text) {
@@ -152,6 +162,7 @@ std::string prompt_text(const std::optional<std::string>& prompt, const std::str
   std::string text = prompt ? *prompt : read_text_file(file);
   if (text.empty())
     throw input_error("the prompt{}{} is empty: expected text", file.empty() ? "" : " file ", file);
+  require_utf8(text, file.empty() ? "the prompt" : file);
   return text;
 }
 
@@ -169,6 +180,18 @@ std::unique_ptr<Engine> open_engine(const EngineOptions& options, Trace trace) {
 }
 
 const std::atomic<bool>& interrupted() { return interrupt_flag; }
+
+void clean_up_at_signals() {
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;  // nohup, a script's background
+    action = {};
+    action.sa_handler = on_deadly_signal;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigaction(signal, &action, nullptr);
+  }
+}
 
 void catch_interrupts() {
   struct sigaction action {};

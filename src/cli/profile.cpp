@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/temporary.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/result_json.h"
@@ -46,7 +47,9 @@ bool parse(Flags& f, const Arguments& arguments) {
   line.option("--delay-us", &f.delay_us, 0, 10'000'000,
               "with --what-if: microseconds of the delay; 0: a fifth of the median round");
   line.option("--role", &f.roles, "with --what-if: delay only this role; may be repeated");
-  return line.parse(arguments);
+  if (!line.parse(arguments)) return false;
+  if (!f.what_if) line.refuse_without("--what-if", {"--role", "--runs", "--delay-us"});
+  return true;
 }
 
 std::vector<Role> parse_roles(const std::vector<std::string>& names) {
@@ -60,15 +63,9 @@ std::vector<Role> parse_roles(const std::vector<std::string>& names) {
   return roles;
 }
 
-/// A file of this process that goes when it does.
-struct TemporaryFile {
-  std::string path =
-      (std::filesystem::temp_directory_path() / fmt::format("weir-profile-{}.routes", getpid())).string();
-  ~TemporaryFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
-  }
-};
+std::string routes_path() {
+  return (std::filesystem::temp_directory_path() / fmt::format("weir-profile-{}.routes", getpid())).string();
+}
 
 void write_out(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
@@ -114,6 +111,7 @@ int print_what_if(const Flags& f, Engine& engine, const lab::FittedPrompt& promp
     result = lab::measure_what_if(engine, prompt, request);
   }
   if (!result) return 130;
+  if (!result->never_ran.empty()) log_warning("--role: " + lab::never_ran_text(*result));
   if (f.json)
     print_json(lab::what_if_json(*result));
   else
@@ -133,9 +131,9 @@ int profile(const Arguments& arguments) {
   request.new_tokens = f.n.value_or(f.what_if ? 64 : 128);
   request.seed = f.seed.value_or(1);
   request.cancel = &interrupted();
-  const TemporaryFile routes;
+  const Temporary routes(routes_path());
   const EngineOptions options =
-      lab::profile_engine_options(f.engine.options(), request, records_routes(f) ? routes.path : "");
+      lab::profile_engine_options(f.engine.options(), request, records_routes(f) ? routes.path() : "");
   // Before loading: a prompt that does not fit is refused at once.
   std::vector<lab::FittedPrompt> prompts;
   {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/tokenizer.h"
 
 namespace weir::lab {
 
@@ -20,6 +21,7 @@ std::string read_whole(const std::string& path) {
 Prompt read_prompt(const std::string& path) {
   Prompt prompt{path, read_whole(path), false};
   if (prompt.text.empty()) throw input_error("the prompt file {} is empty: expected text", path);
+  require_utf8(prompt.text, path);
   for (const Prompt& frozen : frozen_prompts())
     if (frozen.text == prompt.text) return frozen;
   return prompt;

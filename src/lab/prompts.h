@@ -19,7 +19,8 @@ struct Prompt {
 std::vector<Prompt> frozen_prompts();
 
 /// One file, or every *.txt of a folder, smaller files first. A text that equals a frozen prompt counts as
-/// frozen. Throws Error (input) where there is nothing to read or a file is empty.
+/// frozen. Throws Error (input) where there is nothing to read, or a file is empty or not
+/// UTF-8.
 std::vector<Prompt> read_prompts(const std::string& path);
 
 /// A prompt as tokens that leave room for `n` new ones.

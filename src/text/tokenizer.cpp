@@ -115,10 +115,7 @@ class ByteLevelTokenizer : public Tokenizer {
   }
 
   std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const override {
-    if (const size_t at = invalid_utf8_at(text); at != std::string_view::npos) {
-      throw input_error("the text is not valid UTF-8 at byte {} (0x{:02x})", at,
-                        static_cast<uint8_t>(text[at]));
-    }
+    require_utf8(text, "the text");
     if (text.size() > longest_text) {
       throw input_error("the text has {} bytes: at most {} can be tokenized at once", text.size(),
                         longest_text);

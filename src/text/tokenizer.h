@@ -64,6 +64,8 @@ class Detokenizer {
 size_t complete_utf8_prefix(std::string_view bytes);
 /// Offset of the first byte that is not valid UTF-8 (overlong forms and surrogates are invalid), or npos.
 size_t invalid_utf8_at(std::string_view text);
+/// Throws Error (input) with the byte where `text` is not valid UTF-8; `what` says whose text: a file's path.
+void require_utf8(std::string_view text, std::string_view what);
 /// Replaces each invalid sequence by U+FFFD.
 std::string replace_invalid_utf8(std::string_view bytes);
 

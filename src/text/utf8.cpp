@@ -1,8 +1,9 @@
 // Well-formedness of UTF-8 (Unicode standard, table 3-7): where a text stops being valid, where its last
-// whole character ends, and its repair. Knows no tokens. All three functions walk with the same step, so that
+// whole character ends, and its repair. Knows no tokens. All functions walk with the same step, so that
 // repairing a text in pieces cut at complete_utf8_prefix equals repairing it at once.
 #include <cstdint>
 
+#include "base/error.h"
 #include "text/tokenizer.h"
 
 namespace weir {
@@ -67,6 +68,13 @@ size_t invalid_utf8_at(std::string_view text) {
     at += next.length;
   }
   return std::string_view::npos;
+}
+
+void require_utf8(std::string_view text, std::string_view what) {
+  const size_t at = invalid_utf8_at(text);
+  if (at == std::string_view::npos) return;
+  throw input_error("{} is not valid UTF-8 at byte {} (0x{:02x}): expected UTF-8 text", what, at,
+                    static_cast<uint8_t>(text[at]));
 }
 
 std::string replace_invalid_utf8(std::string_view bytes) {

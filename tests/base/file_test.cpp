@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "base/error.h"
 
@@ -100,6 +101,35 @@ TEST_F(FileTest, WithoutCommitTheOldFileStaysAndNoTemporaryIsLeft) {
   }
   EXPECT_EQ(content(path("f")), "old");
   EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(FileTest, ASignalsHandlerRemovesWhatIsNotCommitted) {
+  write_file_atomically(path("f"), "old");
+  write_file_atomically(path("mine"), "mine");
+  AtomicFile first(path("f")), second(path("g"));
+  {
+    Temporary kept(path("mine"));
+    kept.release();
+    AtomicFile third(path("h"));
+  }
+  EXPECT_EQ(entries(), 4u);
+  remove_temporaries();
+  EXPECT_EQ(entries(), 2u);
+  EXPECT_EQ(content(path("f")), "old");
+  EXPECT_EQ(content(path("mine")), "mine");
+  EXPECT_THAT(error_of([&] { first.commit(); }), HasSubstr(path("f")));
+}
+
+TEST_F(FileTest, MoreTemporariesThanAHandlerKnowsStillGoWithTheirObjects) {
+  {
+    std::vector<Temporary> many;
+    for (int i = 0; i < 40; ++i) {
+      many.emplace_back(path("t" + std::to_string(i)));
+      std::ofstream(many.back().path()) << "x";
+    }
+    EXPECT_EQ(entries(), 40u);
+  }
+  EXPECT_EQ(entries(), 0u);
 }
 
 TEST_F(FileTest, AFailedWriteNamesThePath) {

@@ -65,10 +65,29 @@ TEST_F(CliAb, CommandArmsSayWhichChecksAreSkipped) {
   EXPECT_NE(r.out.find("no ledger"), std::string::npos) << r.out;
 }
 
+TEST_F(CliAb, ABackgroundProcessOfACommandIsKilledAndSaidOnceAnArm) {
+  const ProcessResult r = commands("sleep 100 & echo 5", "echo 6", {"--figure", "\\d"});
+  EXPECT_FALSE(r.timed_out);
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  const std::string warning = "warning: arm A: the command ended while s";  // sleep, or sh that becomes it
+  EXPECT_NE(r.err.find(warning), std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find(warning), r.err.rfind(warning)) << r.err;
+}
+
 TEST_F(CliAb, AFailingCommandNamesItsArm) {
-  expect_failed(commands("echo 5", "echo why >&2; exit 9", {"--figure", "\\d"}),
-                {"arm B", "exit code 9", "why"});
+  const std::string once = dir_.file("once");
+  expect_failed(
+      commands("echo 5", "test ! -e " + once + " || { echo why >&2; exit 9; }; touch " + once + "; echo 6",
+               {"--figure", "\\d"}),
+      {"arm B", "exit code 9", "why", "observations so far"});
   EXPECT_TRUE(std::filesystem::exists(out_)) << "observations so far stay";
+}
+
+TEST_F(CliAb, AFirstRunThatFailsLeavesTheNameFree) {
+  const ProcessResult first = commands("echo five", "echo six", {"--figure", "\\d"});
+  expect_failed(first, {"matches nothing", "no observations"});
+  EXPECT_FALSE(std::filesystem::exists(out_));
+  EXPECT_EQ(commands("echo 5", "echo 6", {"--figure", "\\d"}).exit_code, 0);
 }
 
 TEST_F(CliAb, AnInterruptLeavesObservationsAndNoVerdict) {
@@ -81,8 +100,9 @@ TEST_F(CliAb, AnInterruptLeavesObservationsAndNoVerdict) {
     in >> pid;
     if (pid > 1) kill(pid, SIGINT);
   });
-  const std::string command =
-      "sleep 0.1; echo $PPID > " + beep + ".new && mv " + beep + ".new " + beep + "; echo 5";
+  const std::string once = dir_.file("once");
+  const std::string command = "test ! -e " + once + " || { echo $PPID > " + beep + ".new && mv " + beep +
+                              ".new " + beep + " && sleep 30; }; touch " + once + "; echo 5";
   const ProcessResult r = commands(command, command, {"--figure", "\\d"});
   interrupter.join();
   EXPECT_EQ(r.exit_code, 130) << r.err;
@@ -149,11 +169,49 @@ TEST_F(CliAb, BadStoredObservationsAreNamed) {
   expect_refused(weir({"ab", "--from", out_}), {"ab.json", "not JSON"});
 }
 
+TEST_F(CliAb, ABadFigureIsRefusedBeforeAnythingRunsOrIsWritten) {
+  const std::string ran = dir_.file("ran");
+  const std::string command = "touch " + ran + "; echo 5";
+  expect_refused(commands(command, command, {"--figure", "speed ("}), {"--figure", "speed (", "character 7"});
+  expect_refused(commands(command, command, {"--figure", ""}), {"--figure", "empty"});
+  EXPECT_FALSE(std::filesystem::exists(ran));
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+TEST_F(CliAb, OptionsThatStoredObservationsMakeNothingOfAreRefused) {
+  ASSERT_EQ(commands("echo 5", "echo 6", {"--figure", "\\d"}).exit_code, 0);
+  const std::vector<Arguments> ignored = {{"-m", "x.gguf"},      {"x.gguf"},
+                                          {"-n", "8"},           {"--seed", "1"},
+                                          {"--a", ""},           {"--figure", "x"},
+                                          {"--cache", "warm"},   {"--out", "o"},
+                                          {"--metric", "total"}, {"--better", "lower"},
+                                          {"-t", "1"},           {"--self-test"},
+                                          {"--prompts", "p"},    {"--allow-different-tokens"}};
+  for (const Arguments& option : ignored) {
+    SCOPED_TRACE(option[0]);
+    const std::string name = option[0] == "x.gguf" ? "MODEL" : option[0];
+    expect_refused(weir(Arguments{"ab", "--from", out_} + option), {name, "--from"});
+  }
+  EXPECT_EQ(weir({"ab", "--from", out_, "--pairs", "6", "--json"}).exit_code, 0);
+  expect_refused(weir({"ab", "--from", ""}), {"cannot open"});
+}
+
+TEST_F(CliAb, OptionsOfAnEngineAreRefusedForCommands) {
+  expect_refused(commands("true", "true", {"-n", "8"}), {"--predict", "--a-command"});
+  expect_refused(commands("true", "true", {"-t", "2"}), {"--threads", "--a-command"});
+  expect_refused(commands("true", "true", {"--memory", "1GiB"}), {"--memory", "--a-command"});
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+TEST_F(CliAb, OptionsThatTheSelfTestMakesNothingOfAreRefused) {
+  expect_refused(weir({"ab", "--self-test", "-m", "x.gguf"}), {"--model", "--self-test"});
+  expect_refused(weir({"ab", "--self-test", "--cache", "cold"}), {"--cache", "--self-test"});
+}
+
 TEST_F(CliAb, ContradictoryArmsAreRefused) {
   expect_refused(weir({"ab"}), {"--a", "--b"});
   expect_refused(compare({"--a-command", "true"}), {"one kind"});
   expect_refused(commands("true", "true", {"--negative-control", "head"}), {"--negative-control"});
-  expect_refused(commands("true", "true", {"--figure", "("}), {"--figure"});
   expect_refused(commands("cat {prompt}", "true"), {"{prompt}", "--prompts"});
   expect_refused(compare({"--negative-control", "heads"}), {"heads", "attention"});
   expect_refused(compare({"--metric", "speed"}), {"speed", "decode"});

@@ -184,7 +184,7 @@ TEST_F(CliBadInput, InvalidUtf8InThePromptIsRefused) {
 TEST_F(CliBadInput, InvalidUtf8InAPromptFileIsRefused) {
   write_file(dir_.file("prompt.txt"), std::string("abc\xc3("));
   const Arguments arguments{"run", "-m", tiny(), "-f", dir_.file("prompt.txt"), "--memory", "1GiB"};
-  expect_refused(weir(arguments), {"UTF-8", "3"});
+  expect_refused(weir(arguments), {"prompt.txt is not valid UTF-8 at byte 3"});
 }
 
 TEST_F(CliBadInput, MissingPromptFileIsNamed) {

@@ -1,5 +1,6 @@
 // Where a run writes, how it ends when it cannot, and that the numbers of a refusal are true.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 
@@ -37,6 +38,42 @@ TEST_F(CliOutputs, TheModelAndAnotherOutputAreNeverOverwritten) {
 TEST_F(CliOutputs, ADeviceStaysADevice) {
   EXPECT_EQ(weir(short_run() + Arguments{"--logits", "/dev/null"}).exit_code, 0);
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+/// A long run that writes a trace into `folder`, and gets `signals` together in the midst of it.
+ProcessResult interrupted_run(const TempDir& folder, const std::vector<int>& signals) {
+  ProcessOptions options;
+  options.on_first_output = [&](pid_t pid) {
+    EXPECT_FALSE(std::filesystem::is_empty(folder.path())) << "no temporary file yet";
+    kill(pid, SIGSTOP);  // so that no work comes between them
+    for (const int signal : signals) kill(pid, signal);
+    kill(pid, SIGCONT);
+  };
+  return weir({"run", "-m", pocket_model(), "-p", "hello", "-n", "1900", "--ignore-eos", "--greedy", "-c",
+               "2048", "--trace", folder.file("trace"), "--logits", folder.file("logits")},
+              options);
+}
+
+TEST_F(CliOutputs, ASecondInterruptLeavesNoTemporaryFile) {
+  const ProcessResult result = interrupted_run(dir_, {SIGINT, SIGTERM});
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+}
+
+TEST_F(CliOutputs, AClosedTerminalLeavesNoTemporaryFileAndStaysThatSignal) {
+  EXPECT_EQ(interrupted_run(dir_, {SIGHUP}).signal, SIGHUP);
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+}
+
+TEST_F(CliOutputs, ASecondInterruptOfAProfileLeavesNoTemporaryFile) {
+  const std::string line =
+      "TMPDIR=" + dir_.path().string() + " " + weir_binary() + " profile -m " + pocket_model() +
+      " & while [ -z \"$(ls " + dir_.path().string() +
+      ")\" ]; do sleep 0.01; done; kill -STOP $!; kill -INT $!; kill -TERM $!; kill -CONT $!; "
+      "wait $!";
+  const ProcessResult result = run_process({{"/bin/sh", "-c", line}, {}, {}, 60, {}});
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
 }
 
 /// Exit code of a shell line, for redirections.

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "lab/ab/judge.h"
+#include "lab/ab/process_group.h"
 #include "support/temp_dir.h"
 
 namespace weir::lab::ab {
@@ -56,6 +57,56 @@ TEST(AbCommand, AnInterruptEndsAllItStarted) {
   after.join();
   EXPECT_TRUE(r.interrupted);
   EXPECT_LT(r.wall_ns, 10'000'000'000u);
+}
+
+TEST(AbCommand, WhatItLeavesInTheBackgroundIsNotWaitedForButKilled) {
+  // The loop: until the shell's child has become sleep, it is called sh.
+  const std::string named = " & echo $$; while [ \"$(cat /proc/$!/comm)\" != sleep ]; do :; done";
+  for (const char* redirection : {"", " >/dev/null 2>&1"}) {
+    SCOPED_TRACE(redirection);
+    const CommandResult r = run_command(std::string("sleep 100") + redirection + named, nullptr);
+    EXPECT_EQ(r.exit_code, 0);
+    EXPECT_LT(r.wall_ns, 50'000'000'000u);
+    EXPECT_EQ(r.left_running, std::vector<std::string>{"sleep"});
+    EXPECT_TRUE(running_in(std::stoi(r.out)).empty());
+  }
+}
+
+TEST(AbCommand, ProcessesThatEndMeanwhileDoNotDisturbTheSearch) {
+  std::atomic<bool> done{false};
+  std::thread churn([&] {
+    const char* many = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done";
+    while (!done) EXPECT_NO_THROW(run_command(many, nullptr));
+  });
+  for (int i = 0; i < 1000; ++i) EXPECT_NO_THROW(running_in(1 << 30));
+  done = true;
+  churn.join();
+}
+
+TEST(AbCommand, WhatItWaitedForIsNotTakenForLeft) {
+  const CommandResult r = run_command("sleep 0.05 & wait; (exit 3) & wait; echo done | cat", nullptr);
+  EXPECT_EQ(r.out, "done\n");
+  EXPECT_TRUE(r.left_running.empty()) << r.left_running.front();
+}
+
+TEST(AbCommand, ItsOwnOutputIsWholeAlthoughTheBackgroundHoldsThePipe) {
+  const CommandResult r =
+      run_command("sleep 100 & head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last", nullptr);
+  EXPECT_EQ(r.out.size(), 3'000'000u + 6);
+  EXPECT_EQ(r.out.substr(r.out.size() - 6), "\nlast\n");
+}
+
+TEST(AbCommand, ABackgroundThatWritesForEverIsEnded) {
+  const CommandResult r = run_command("yes & sleep 0.05", nullptr);
+  EXPECT_LT(r.wall_ns, 50'000'000'000u);
+  EXPECT_EQ(r.left_running.size(), 1u);
+}
+
+TEST(AbCommand, WhatIgnoresTheInterruptIsKilled) {
+  std::atomic<bool> cancel{true};
+  const CommandResult r = run_command("trap '' TERM; sleep 100 >/dev/null 2>&1", &cancel);
+  EXPECT_TRUE(r.interrupted);
+  EXPECT_LT(r.wall_ns, 20'000'000'000u);
 }
 
 TEST(AbFigure, LastMatchAndItsFirstGroup) {

@@ -64,6 +64,11 @@ TEST(AbObservations, BadFieldsAreNamed) {
       {"/observations/2", 3, "observation 3: expected an object"},
       {"/observations/2/value", 0, "above 0"},
       {"/observations/2/value", -1.5, "above 0"},
+      {"/observations/2/value", 12.5, "observation 3: value: 12.5: expected metric_ns in milliseconds, "},
+      {"/observations/2/metric_ns", 12'500'000u, "expected metric_ns in milliseconds, 12.5"},
+      {"/design/commands", true, "metric: decode: expected figure or command"},
+      {"/design/higher_is_better", true, "higher_is_better: true: expected false"},
+      {"/design/metric", "figure", "metric: figure: expected decode, prefill or total"},
       {"/observations/2/prompt", 1, "expected 0 to 0"},
       {"/observations/2/arm", "C", "expected A or B"},
       {"/observations/2/hits", -3, "0 or above"},
@@ -78,6 +83,16 @@ TEST(AbObservations, BadFieldsAreNamed) {
     EXPECT_EQ(error.rfind("x.json", 0), 0u) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
   }
+}
+
+TEST(AbObservations, AFigureNeedsNotBeATime) {
+  Json figures = to_json(experiment());
+  figures["design"]["commands"] = true;
+  figures["design"]["metric"] = "figure";
+  figures["observations"][2]["value"] = 12.5;
+  EXPECT_EQ(error_of(figures), "accepted");
+  figures["design"]["metric"] = "command";
+  EXPECT_NE(error_of(figures).find("expected metric_ns"), std::string::npos);
 }
 
 TEST(AbObservations, EveryMissingFieldIsNamed) {

@@ -58,6 +58,21 @@ TEST_F(LabCommand, WhatIfPrintsARowForEachRole) {
   EXPECT_TRUE(json["roles"][0]["criticality"].is_object());
 }
 
+TEST_F(LabCommand, ARoleThatNeverRanIsNamedWithThoseThatDid) {
+  const Arguments common{"profile",    "-m", tiny(),      "--prompts", prompt_file("a small prompt"),
+                         "-n",         "16", "--what-if", "--runs",    "2",
+                         "--delay-us", "50", "--role",    "recurrent"};
+  expect_refused(weir(common),
+                 {"--role", "recurrent never ran", "roles that ran are embed, attention, router"});
+  const auto some = weir(common + Arguments{"--role", "head"});
+  EXPECT_EQ(some.exit_code, 0) << some.err;
+  EXPECT_NE(some.err.find("warning: --role: recurrent never ran"), std::string::npos) << some.err;
+  EXPECT_NE(some.out.find("Not in the table: recurrent never ran"), std::string::npos) << some.out;
+  const auto json = json_answer(weir(common + Arguments{"--role", "head", "--json"}));
+  EXPECT_EQ(json["never_ran"], nlohmann::json::array({"recurrent"}));
+  EXPECT_EQ(json["roles"].size(), 1u);
+}
+
 TEST_F(LabCommand, BadPromptsAreRefusedInOneLine) {
   const std::string model = tiny();
   expect_refused(weir({"profile", "-m", model, "--prompts", prompt_file("")}), {"prompt.txt", "empty"});
@@ -69,6 +84,20 @@ TEST_F(LabCommand, BadPromptsAreRefusedInOneLine) {
   expect_refused(weir({"profile", "-m", model, "--json", "--markdown"}), {"--json"});
   expect_refused(weir({"profile", "-m", model, "--what-if", "--role", "bogus"}), {"--role", "bogus"});
   expect_refused(weir({"profile", "-m", model, "--frobnicate"}), {"--frobnicate"});
+}
+
+TEST_F(LabCommand, ATextThatIsNotUtf8IsNamedWithItsByte) {
+  const std::string model = tiny(), text = prompt_file("abc\xc3(");
+  const std::vector<std::string> words{"prompt.txt is not valid UTF-8 at byte 3 (0xc3)", "expected UTF-8"};
+  expect_refused(weir({"profile", "-m", model, "--prompts", text}), words);
+  expect_refused(weir({"profile", "-m", model, "--prompts", dir_.path().string()}), words);
+  expect_refused(weir({"verify", "-m", model, "-c", "256", "--quick", "-f", text}), words);
+}
+
+TEST_F(LabCommand, OptionsOfWhatIfAreRefusedWithoutIt) {
+  const std::vector<Arguments> ignored = {{"--role", "head"}, {"--runs", "4"}, {"--delay-us", "0"}};
+  for (const Arguments& option : ignored)
+    expect_refused(weir(Arguments{"profile", "-m", pocket_model()} + option), {option[0], "--what-if"});
 }
 
 TEST_F(LabCommand, QuickVerifyIsEqualAndReportsAPlantedFaultWithItsPlace) {

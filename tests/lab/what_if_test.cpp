@@ -124,6 +124,7 @@ TEST_P(WhatIfOfAnEngine, ASerialRoleIsSerialAndItsOwnTimeGrows) {
   ASSERT_TRUE(result);
   EXPECT_EQ(counters->records, options.make_device ? 3 : 0) << "no delay, the delay, and twice that";
   ASSERT_EQ(result->roles.size(), 1u) << "a role that does not run is not delayed";
+  EXPECT_EQ(result->never_ran, std::vector{Role::recurrent});
   const Criticality& head = result->roles[0];
   EXPECT_EQ(head.role, Role::head);
   ASSERT_TRUE(head.round && head.own);

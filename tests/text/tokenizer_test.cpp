@@ -160,7 +160,7 @@ TEST(Tokenizer, IdsThatTheFileNamesEndAGeneration) {
 TEST(Tokenizer, InvalidTextIsRefusedWithItsByte) {
   const auto tokenizer = make_tokenizer(byte_vocabulary());
   EXPECT_EQ(message_of([&] { tokenizer->encode("ab\xff", parsing); }),
-            "the text is not valid UTF-8 at byte 2 (0xff)");
+            "the text is not valid UTF-8 at byte 2 (0xff): expected UTF-8 text");
 }
 
 TEST(Tokenizer, BadVocabulariesAreRefusedByName) {

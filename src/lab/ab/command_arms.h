@@ -16,13 +16,18 @@ struct CommandResult {
   std::string complaint;  ///< the last line of its standard error
   int exit_code = 0;      ///< 128 and the signal's number where one ended it
   bool interrupted = false;
-  uint64_t wall_ns = 0;
-  uint64_t peak_bytes = 0;  ///< largest process of its tree
+  uint64_t wall_ns = 0;                   ///< to the end of the command itself
+  std::vector<std::string> left_running;  ///< names of what it started that outlived it, and was killed
+  uint64_t peak_bytes = 0;                ///< largest process of its tree
 };
-/// Runs `command` with an empty standard input, to its end or until `cancel` is set: then its processes get
-/// SIGTERM. Throws Error (failure) where /bin/sh cannot be started.
+/// Runs `command` with an empty standard input, to its own end or until `cancel` is set: then its processes
+/// get SIGTERM, and SIGKILL two seconds later. What it left in the background is not waited for but killed,
+/// with its process group, before this returns. Throws Error (failure) where /bin/sh cannot be started.
 CommandResult run_command(const std::string& command, const std::atomic<bool>* cancel);
 
+/// Throws Error (input) where `expression` is empty or does not compile, so that this shows before anything
+/// runs.
+void check_figure(const std::string& expression);
 /// The number of the last match of `expression` (PCRE2) in `text`: its first group, or the match where there
 /// is none. Throws Error (input): a bad expression, no match, no finite number.
 double find_figure(const std::string& expression, const std::string& text);
@@ -40,7 +45,10 @@ class CommandArms final : public Runner {
   std::optional<Observation> observe(const PlannedRun& run) override;
 
  private:
+  /// Once an arm: every run would say the same.
+  void warn_of_left(Side arm, const std::vector<std::string>& names);
   CommandArmsOptions options_;
+  std::array<bool, 2> warned_{};
 };
 
 }  // namespace weir::lab::ab

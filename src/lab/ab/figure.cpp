@@ -32,11 +32,16 @@ Code compile(const std::string& expression) {
   if (code) return code;
   PCRE2_UCHAR message[256] = {};
   pcre2_get_error_message(error, message, sizeof message);
-  throw input_error("--figure {}: {} at character {}", quote(expression), reinterpret_cast<char*>(message),
-                    at);
+  throw input_error("--figure {}: {} at character {}: expected a regular expression (PCRE2)",
+                    quote(expression), reinterpret_cast<char*>(message), at);
 }
 
 }  // namespace
+
+void check_figure(const std::string& expression) {
+  if (expression.empty()) throw input_error("--figure is empty: expected a regular expression (PCRE2)");
+  compile(expression);
+}
 
 double find_figure(const std::string& expression, const std::string& text) {
   const Code code = compile(expression);

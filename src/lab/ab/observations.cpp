@@ -113,7 +113,13 @@ Design read_design(const Object& o) {
   d.arms = {o.text("a"), o.text("b")};
   d.commands = o.flag("commands");
   d.metric = parse_metric(o.text("metric"), o.path("metric"));
+  if (d.commands != (d.metric == Metric::figure || d.metric == Metric::command_wall))
+    throw input_error("{}: {}: expected {}", o.path("metric"), name(d.metric),
+                      d.commands ? "figure or command, as the arms are commands"
+                                 : "decode, prefill or total, as the arms are options");
   d.higher_is_better = o.flag("higher_is_better");
+  if (d.higher_is_better && d.metric != Metric::figure)
+    throw input_error("{}: true: expected false, as the metric is a time", o.path("higher_is_better"));
   d.figure = o.text("figure");
   d.cache = parse_cache_policy(o.text("cache"), o.path("cache"));
   d.allow_different_tokens = o.flag("allow_different_tokens");
@@ -241,15 +247,26 @@ std::vector<uint64_t> read_roles(const Object& o, const Experiment& e, uint64_t 
   return values;
 }
 
+/// The verdict rests on `value` and the table of roles on `metric_ns`: where they differ, the report would
+/// contradict itself. A figure is the command's own and has no such twin.
+void check_value(const Object& o, const Observation& r, Metric metric) {
+  if (!std::isfinite(r.value) || r.value <= 0)
+    throw input_error("{}: {}: expected above 0", o.path("value"), r.value);
+  if (metric == Metric::figure) return;
+  const double measured = static_cast<double>(r.metric_ns) * 1e-6;
+  // The last digits are left to whatever else wrote the file.
+  if (std::abs(r.value - measured) > 1e-9 * measured)
+    throw input_error("{}: {}: expected metric_ns in milliseconds, {}", o.path("value"), r.value, measured);
+}
+
 Observation read_run(const Object& o, const Experiment& e) {
   Observation r;
   r.run = read_planned(o, e.design);
   r.started_s = o.number("started_s");
   r.value = o.number("value");
-  if (!std::isfinite(r.value) || r.value <= 0)
-    throw input_error("{}: {}: expected above 0", o.path("value"), r.value);
   r.metric_ns = o.u64("metric_ns");
   r.wall_ns = o.u64("wall_ns");
+  check_value(o, r, e.design.metric);
   r.unattributed_ns = o.u64("unattributed_ns");
   r.role_ns = read_roles(o, e, r.metric_ns);
   r.tokens = o.integer("tokens", 0, std::numeric_limits<int>::max());

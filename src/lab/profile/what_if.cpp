@@ -65,14 +65,20 @@ Timed timed(const ProfileRun& run, Role role) {
   return t;
 }
 
-/// Those asked for that run, in the order of the table.
-std::vector<Role> roles_to_delay(const PhaseAccount& decode, const std::vector<Role>& wanted) {
+/// Sorts the roles into those that ran, those of them to delay, and those asked for in vain; each in the
+/// order of the table. Returns those to delay.
+std::vector<Role> roles_to_delay(const PhaseAccount& decode, const std::vector<Role>& wanted,
+                                 WhatIf& result) {
   std::vector<Role> roles;
   for (int r = 0; r < static_cast<int>(Role::unattributed); ++r) {
     const auto role = static_cast<Role>(r);
-    const bool asked = wanted.empty() || std::find(wanted.begin(), wanted.end(), role) != wanted.end();
-    if (asked && decode.roles[static_cast<size_t>(r)].switches > 0) roles.push_back(role);
+    const bool asked = std::find(wanted.begin(), wanted.end(), role) != wanted.end();
+    const bool runs = decode.roles[static_cast<size_t>(r)].switches > 0;
+    if (runs) result.ran.push_back(role);
+    if (runs && (asked || wanted.empty())) roles.push_back(role);
+    if (!runs && asked) result.never_ran.push_back(role);
   }
+  if (roles.empty()) throw input_error("--role: {}", never_ran_text(result));
   return roles;
 }
 
@@ -149,7 +155,7 @@ std::optional<WhatIf> measure_what_if(Engine& engine, const FittedPrompt& prompt
   result.delay_ns = chosen_delay(request, result.median_round_ns);
 
   std::vector<ProfileRun> plain;
-  const std::vector<Role> roles = roles_to_delay(warm->decode, request.roles);
+  const std::vector<Role> roles = roles_to_delay(warm->decode, request.roles, result);
   std::vector<std::vector<Timed>> delayed(roles.size());
   // Every role once, then all of them again: a drift of the machine meets all alike.
   for (int i = 0; i < request.runs; ++i) {

@@ -45,6 +45,8 @@ struct WhatIf {
   uint64_t delay_ns = 0;            ///< odd runs; even ones spin twice that
   double median_round_ns = 0;
   std::vector<Criticality> roles;  ///< in the order of the roles' table
+  std::vector<Role> never_ran;     ///< asked for, but in no decode round: nothing to delay
+  std::vector<Role> ran;           ///< every role that could have been asked for
 };
 
 struct WhatIfRequest {
@@ -54,12 +56,15 @@ struct WhatIfRequest {
   std::vector<Role> roles;  ///< which to delay; empty: every role that runs
 };
 
-/// The engine is loaded, with options from profile_engine_options. Nothing where it was cancelled; throws
-/// Error (failure) where a delay changed a token.
+/// The engine is loaded, with options from profile_engine_options. Nothing where it was cancelled. Throws
+/// Error: input where none of the roles asked for ran, failure where a delay changed a token.
 std::optional<WhatIf> measure_what_if(Engine& engine, const FittedPrompt& prompt,
                                       const WhatIfRequest& request);
 /// Generations that measure_what_if runs at most, for progress.
 int what_if_generations(const WhatIfRequest& request);
+
+/// One line for people on the roles that never ran, and those that did; empty where every one ran.
+std::string never_ran_text(const WhatIf& result);
 
 std::string what_if_text(const WhatIf& result, Layout layout);
 nlohmann::ordered_json what_if_json(const WhatIf& result);

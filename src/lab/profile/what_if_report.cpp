@@ -30,7 +30,19 @@ std::string verdict(const Slope& s) {
   return "not resolved";
 }
 
+std::string role_names(const std::vector<Role>& roles) {
+  std::string names;
+  for (const Role role : roles) names += (names.empty() ? "" : ", ") + std::string(role_name(role));
+  return names;
+}
+
 }  // namespace
+
+std::string never_ran_text(const WhatIf& result) {
+  if (result.never_ran.empty()) return {};
+  return fmt::format("{} never ran in decode, so there is nothing to delay: roles that ran are {}",
+                     role_names(result.never_ran), role_names(result.ran));
+}
 
 std::string what_if_text(const WhatIf& result, Layout layout) {
   const bool markdown = layout == Layout::markdown;
@@ -60,6 +72,7 @@ std::string what_if_text(const WhatIf& result, Layout layout) {
     table.rows.push_back(std::move(row));
   }
   out += "\n" + print_table(table, layout) + "\n";
+  if (!result.never_ran.empty()) out += paragraph("Not in the table: " + never_ran_text(result) + ".");
   out += paragraph(
       "Criticality is how much longer a round got for each unit of delay: near 1 the role's time is serial, "
       "near 0 it is hidden behind other work. Own time is the same for the role's own account. A delay in "
@@ -74,6 +87,8 @@ Json what_if_json(const WhatIf& result) {
                      {"share", c.share},
                      {"criticality", slope_json(c.round)},
                      {"own", slope_json(c.own)}});
+  Json never_ran = Json::array();
+  for (const Role role : result.never_ran) never_ran.push_back(role_name(role));
   return {{"schema", "weir-what-if-1"},
           {"settings", settings_json(result.settings)},
           {"prompt", result.prompt},
@@ -81,7 +96,8 @@ Json what_if_json(const WhatIf& result) {
           {"runs", result.runs},
           {"delay_ns", result.delay_ns},
           {"median_round_ns", result.median_round_ns},
-          {"roles", roles}};
+          {"roles", roles},
+          {"never_ran", never_ran}};
 }
 
 }  // namespace weir::lab
