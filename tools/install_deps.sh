@@ -24,7 +24,9 @@ if [ "$(id -u)" = 0 ]; then
 elif command -v sudo >/dev/null 2>&1; then
   as_root="sudo"
 else
-  echo "weir: cannot install packages as $(id -un) without sudo; as root run: apt-get install -y$missing" >&2
+  # On a fresh machine apt knows no package before the update.
+  echo "weir: cannot install packages as $(id -un) without sudo; as root run: apt-get update &&" \
+    "apt-get install -y --no-install-recommends$missing" >&2
   exit 1
 fi
 
