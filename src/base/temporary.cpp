@@ -16,7 +16,7 @@ namespace {
 // to whoever takes it out. A handler leaks what it took, so no thread frees what it reads.
 using Known = std::atomic<char*>;
 static_assert(Known::is_always_lock_free, "a signal's handler may not wait");
-std::array<Known, 16> known;
+std::array<Known, 16> known, taken;  // taken: what a handler took out, never freed
 
 char* remember(const std::string& path) {
   char* copy = strdup(path.c_str());
@@ -63,8 +63,11 @@ void Temporary::remove() {
 }
 
 void remove_temporaries() noexcept {
-  for (Known& slot : known)
-    if (const char* path = slot.exchange(nullptr)) ::unlink(path);
+  for (size_t i = 0; i < known.size(); ++i)
+    if (char* path = known[i].exchange(nullptr)) {
+      ::unlink(path);
+      taken[i].store(path);
+    }
 }
 
 }  // namespace weir

@@ -306,6 +306,9 @@ class Device {
   /// All enqueued work is complete (a GPU waits here; the CPU returns at once). A fault of the device is
   /// thrown here as Error (failure).
   virtual void synchronize() = 0;
+  /// After an error in the midst of a round: forgets what was enqueued or recorded since the last wait, so
+  /// that another round can begin. A device that is lost says so again at its next call.
+  virtual void abandon() noexcept {}
   /// Whether pointers from allocate() can be read by the host.
   virtual bool host_visible() const { return true; }
   /// Host memory that upload() and download() reach without a copy of their own, and that a replay reads and
@@ -381,6 +384,8 @@ struct CudaOptions {
   bool graphs = true;  ///< false: recordings are not kept; the same bits
   /// Tests: the n-th allocation (from 1) fails as if memory were short; 0: none.
   int fail_allocation = 0;
+  /// Tests: the n-th launch (from 1) fails as a faulty kernel's would; 0: none.
+  uint64_t fail_launch = 0;
 };
 
 /// The CUDA device. Throws Error (input) where there is no such GPU, or this build has no CUDA.

@@ -325,7 +325,14 @@ int Engine::submit(Request request) {
   return next_id_ - 1;
 }
 
-bool Engine::step() { return round_->step(); }
+bool Engine::step() {
+  try {
+    return round_->step();
+  } catch (const std::exception& error) {
+    round_->give_up(error);
+    throw;
+  }
+}
 
 std::vector<Result> Engine::take_finished() { return std::exchange(finished_, {}); }
 

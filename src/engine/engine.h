@@ -87,7 +87,8 @@ class Engine {
   /// empty prompt, a token outside the vocabulary, a prompt that does not fit the context.
   int submit(Request request);
   /// One round for all open lanes. False where there was nothing to do. Finished requests are in
-  /// take_finished().
+  /// take_finished(). Throws what a device or a request's callback threw: all open requests have failed with
+  /// it then, and those that wait go on with the next step.
   bool step();
   std::vector<Result> take_finished();
   /// Submits, steps until it is finished, returns its result.

@@ -48,6 +48,19 @@ bool Round::step() {
   return true;
 }
 
+void Round::give_up(const std::exception& error) {
+  e_.device_->abandon();
+  const auto* known = dynamic_cast<const Error*>(&error);
+  for (auto& lane : e_.lanes_) {
+    if (!lane.open) continue;
+    lane.result.error_kind = known ? known->kind() : Error::Kind::failure;
+    fail(lane, error.what());
+  }
+  if (!e_.ledger()) return;
+  e_.ledger()->end_generation();
+  if (!e_.waiting_.empty()) e_.start_clock();
+}
+
 void Round::close_account() {
   Ledger* ledger = e_.ledger();
   if (!ledger) return;

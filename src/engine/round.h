@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,9 @@ class Round {
   static uint64_t host_bytes(int max_rows, int vocab);
   /// One round. False where no lane is open and none is waiting.
   bool step();
+  /// step() threw `error`, a device's or a callback's: every open request fails with it, and the next round
+  /// begins as if this one had never been.
+  void give_up(const std::exception& error);
 
  private:
   /// A row whose logits are wanted.

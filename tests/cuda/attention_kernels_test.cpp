@@ -244,6 +244,21 @@ TEST_P(AttentionShape, WhatLiesBehindALanesLastPositionDoesNotMatter) {
     }
 }
 
+TEST_P(AttentionShape, ALaneThatIsNotFiniteTouchesNoOther) {
+  const Batch sound(GetParam(), {{0, 70}, {0, 71}, {1, 200}, {1, 201}, {2, 30}}, 11);
+  Batch damaged = sound;
+  for (int64_t i = 0; i < sound.lane_stride(); ++i) damaged.v[static_cast<size_t>(i)] = 0x7e00;  // NaN
+  const auto others = [&](std::vector<float> out) {
+    out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(2 * sound.row_floats()));
+    return out;
+  };
+  for (const Arithmetic arithmetic : {Arithmetic::portable, Arithmetic::fast})
+    for (const int multiprocessors : {1, 1000}) {
+      const Batch::How how{.arithmetic = arithmetic, .multiprocessors = multiprocessors};
+      expect_same_bits(others(damaged.attend(how)), others(sound.attend(how)));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionShape,
                          testing::Values(Shape{16, 2, 128}, Shape{4, 4, 64, 0, true},
                                          Shape{6, 2, 128, 100, true}, Shape{4, 2, 256, 65}, Shape{16, 1, 64},

@@ -50,6 +50,16 @@ TEST(ClockTie, ForgetsBracketsThatAreOld) {
   EXPECT_EQ(tie.bound_ns(), 100u);
 }
 
+TEST(ClockTie, ABracketOlderThanASecondNoLongerCounts) {
+  ClockTie tie;
+  tie.add(10'000, 20'000, 10'015, 20'005);  // the offset is between -15 and -5
+  const uint64_t later = 1'100'000'000;
+  tie.add(later, later + 10'000, later - 5, later + 9'995 - 30);  // drifted: now between 5 and 35
+  EXPECT_EQ(tie.bound_ns(), 15u);
+  tie.add(later + 20'000, later + 30'000, later + 20'000 - 10, later + 30'000 - 20);
+  EXPECT_EQ(tie.bound_ns(), 5u) << "the recent two together";
+}
+
 TEST(ClockTie, TheDevicesClockMayBeAheadOfTheHosts) {
   ClockTie tie;
   tie.add(1'000, 2'000, 5'000'100, 5'000'900);

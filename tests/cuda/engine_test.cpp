@@ -170,6 +170,74 @@ TEST_F(CudaEngine, TheLedgerAddsNoLaunchAndNoNode) {
                      << on.nodes << " nodes";
 }
 
+TEST_F(CudaEngine, TheLedgerCountsBytesOfItsOwnTimeAlone) {
+  EngineOptions o = options(test::TinyModelOptions{});
+  o.ledger.enabled = true;
+  Engine engine(o);
+  engine.load();
+  const auto expert_bytes = [&] {
+    engine.run(requests()[2]);
+    return engine.ledger()->phase(Phase::prefill).roles[static_cast<size_t>(Role::experts_hit)].bytes;
+  };
+  const uint64_t bytes = expert_bytes();
+  EXPECT_GT(bytes, 0u);
+  engine.pause_ledger(true);
+  for (const Request& r : requests()) engine.run(r);
+  engine.pause_ledger(false);
+  EXPECT_EQ(expert_bytes(), bytes) << "visits of the time without the ledger";
+}
+
+TEST_F(CudaEngine, ADelayForARoleThatNeverRunsIsNotCountedAsInjected) {
+  EngineOptions o = options(test::TinyModelOptions{});
+  o.ledger.enabled = true, o.ledger.inject_ns = 1000;
+  for (const auto& [role, counts] : {std::pair{Role::recurrent, false}, std::pair{Role::router, true}}) {
+    o.ledger.inject_role = role;
+    Engine engine(o);
+    engine.load();
+    Request request = requests()[2];
+    request.max_tokens = 30;
+    engine.run(std::move(request));
+    EXPECT_EQ(engine.ledger()->phase(Phase::decode).injected_rounds > 0, counts) << role_name(role);
+  }
+}
+
+TEST_F(CudaEngine, ALaunchThatFailsFailsTheOpenRequestsAndNothingAfterThem) {
+  EngineOptions o = options(test::TinyModelOptions{});
+  const std::vector<Result> expected = run({"nothing fails", o});
+  for (const bool ledger : {false, true})
+    for (const uint64_t n : {3, 60, 250, 400}) {  // in a prompt, in a recording, in a round like it
+      o.ledger.enabled = ledger;
+      o.make_device = [n] {
+        return make_cuda_device(
+            {.arithmetic = Arithmetic::portable, .fail_launch = n + 20});  // after loading
+      };
+      Engine engine(o);
+      engine.load();
+      std::string message;
+      for (const Request& r : requests()) engine.submit(r);
+      try {
+        while (engine.step()) {
+        }
+      } catch (const Error& e) {
+        message = e.what();
+      }
+      EXPECT_NE(message.find("cudaLaunchKernelEx failed for"), std::string::npos) << n << ": " << message;
+      size_t failed = 0;
+      for (const Result& r : engine.take_finished())
+        if (r.finish == Finish::failed) {
+          EXPECT_EQ(r.error, message);
+          ++failed;
+        }
+      EXPECT_GE(failed, 1u) << n;
+      while (engine.step()) {  // those that waited
+      }
+      engine.take_finished();
+      std::vector<Result> after;
+      for (const Request& r : requests()) after.push_back(engine.run(r));
+      expect_equal(after, expected, "after launch " + std::to_string(n));
+    }
+}
+
 TEST_F(CudaEngine, ADeviceWithoutMemoryIsAnErrorThatNamesIt) {
   EngineOptions o = options(test::TinyModelOptions{});
   for (int n : {1, 3, 5, 8}) {

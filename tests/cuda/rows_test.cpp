@@ -168,8 +168,7 @@ TEST_F(CudaRowOperations, ChoosesAsTheCpuDoes) {
           device.choose(args);
           Floats result;
           for (const Choice& c : bench.get(args.choice, static_cast<size_t>(rows)))
-            // A row that is not finite fails its lane: which token stands there means nothing.
-            append(result, std::vector<int32_t>{c.first_not_finite < 0 ? c.token : -1, c.first_not_finite});
+            append(result, std::vector<int32_t>{c.token, c.first_not_finite});
           return result;
         });
     }

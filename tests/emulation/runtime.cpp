@@ -231,6 +231,8 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 }
 cudaError_t cudaFree(void* data) {
   if (!data) return cudaSuccess;
+  if (runtime().capturing)
+    return result(cudaErrorStreamCaptureUnsupported, "cudaFree while a stream captures");
   if (!memory::free(data)) return result(cudaErrorInvalidValue, "cudaFree of what cudaMalloc did not give");
   --mutable_counts().allocations;
   return cudaSuccess;

@@ -378,6 +378,64 @@ TEST(EngineOnADevice, ADamagedWeightIsNamedThroughTheDevice) {
   }
 }
 
+/// Runs `requests` on a device with a fault, then, on the same engine, again.
+void expect_a_round_to_fail_alone(EngineOptions o, const DeferredDevice::Options& faulty,
+                                  const std::string& says, const std::vector<Request>& requests,
+                                  const std::vector<Result>& expected) {
+  const Deferred deferred{faulty};
+  deferred.put_into(o);
+  const auto engine = open(o);
+  for (const Request& r : requests) engine->submit(r);
+  int thrown = 0;
+  for (bool more = true; more;) try {
+      more = engine->step();
+    } catch (const Error& e) {
+      ++thrown;
+      EXPECT_EQ(e.what(), says);
+    }
+  EXPECT_EQ(thrown, 1);
+  auto results = engine->take_finished();
+  ASSERT_EQ(results.size(), requests.size());
+  std::sort(results.begin(), results.end(), [](const Result& a, const Result& b) { return a.id < b.id; });
+  int failed = 0;
+  for (const Result& r : results) {
+    const bool whole = r.finish != Finish::failed;
+    failed += !whole;
+    EXPECT_EQ(r.error, whole ? "" : says);
+    EXPECT_EQ(r.error_kind, Error::Kind::failure);
+    if (whole) {
+      EXPECT_EQ(r.tokens, expected[static_cast<size_t>(&r - results.data())].tokens);
+    }
+  }
+  EXPECT_TRUE(failed == 1 || failed == 2) << failed << ": those that were open, not the one that waited";
+  expect_equal(run_all(*engine, requests), expected);
+}
+
+TEST(EngineDevice, AnErrorInARoundFailsTheOpenRequestsAndNothingElse) {
+  EngineOptions o = options();
+  o.lanes = 2;
+  const std::vector<Request> requests{request(12), request(9, 40), request(7, 3)};
+  const Deferred sound;
+  sound.put_into(o);
+  const auto engine = open(o);
+  const int operations = sound.counters->operations, waits = sound.counters->waits;  // of loading
+  const auto expected = run_all(*engine, requests);
+  const int more = sound.counters->operations - operations;
+  for (const bool ledger : {false, true}) {
+    o.ledger.enabled = ledger;
+    for (const int n : {1, more / 4, more / 2}) {  // in a prompt, and while a round is recorded
+      DeferredDevice::Options faulty;
+      faulty.fail_operation = operations + n;
+      expect_a_round_to_fail_alone(o, faulty, "deferred: an operation failed", requests, expected);
+    }
+    for (const int n : {1, 2, 5}) {
+      DeferredDevice::Options faulty;
+      faulty.fail_wait = waits + n;
+      expect_a_round_to_fail_alone(o, faulty, "deferred: the device is lost", requests, expected);
+    }
+  }
+}
+
 TEST(EngineDevice, OptionsThatDoNotBelongToTheDeviceAreRefused) {
   EngineOptions o = options();
   o.device = "gpu";

@@ -67,7 +67,10 @@ void DeferredDevice::protect(int protection) const {
     mprotect(const_cast<uint8_t*>(data), pages(bytes), protection);
 }
 
-void DeferredDevice::enqueue(std::function<void()> run) { queue_.push_back({role_, std::move(run), 0}); }
+void DeferredDevice::enqueue(std::function<void()> run) {
+  if (++counters_->operations == options_.fail_operation) throw failure("deferred: an operation failed");
+  queue_.push_back({role_, std::move(run), 0});
+}
 
 void DeferredDevice::upload(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
@@ -125,11 +128,17 @@ void DeferredDevice::run_queue() {
 
 void DeferredDevice::synchronize() {
   WEIR_CHECK(!recording_, "a wait while a round is recorded");
+  if (++counters_->waits == options_.fail_wait) throw failure("deferred: the device is lost");
   ++counters_->synchronisations;
   if (ledger_ && !queue_.empty() && spans_.empty()) ledger_->enter(Role::gap);
   run_queue();
   if (ledger_ && !spans_.empty()) ledger_->charge_device(spans_);
   spans_.clear();
+}
+
+void DeferredDevice::abandon() noexcept {
+  queue_.clear(), spans_.clear();
+  recording_.reset();
 }
 
 DeferredDevice::FullKey DeferredDevice::full_key(const RecordKey& key) const {

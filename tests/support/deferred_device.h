@@ -21,10 +21,12 @@ class DeferredDevice final : public Device {
     bool recordings = true;
     DeviceMemory memory{uint64_t{8} << 30, uint64_t{6} << 30, uint64_t{1} << 28};
     uint64_t overhead_bytes = 1 << 20;
+    int fail_operation = 0, fail_wait = 0;  ///< the n-th (from 1) throws; 0: none
   };
   /// What happened, for the tests; may outlive the device.
   struct Counters {
     int records = 0, replays = 0, uploads = 0, downloads = 0, synchronisations = 0;
+    int operations = 0, waits = 0;  ///< as Options counts them
     uint64_t downloaded_bytes = 0, device_bytes = 0, peak_device_bytes = 0, scratch_bytes = 0;
     std::vector<RecordKey> keys;  ///< recorded, in order
   };
@@ -41,6 +43,7 @@ class DeferredDevice final : public Device {
   uint64_t scratch_bytes(const ScratchNeeds& needs) const override;
   void reserve(const ScratchNeeds& needs) override;
   void synchronize() override;
+  void abandon() noexcept override;
   bool host_visible() const override { return false; }
   bool routes_itself() const override { return true; }
   std::optional<DeviceMemory> memory() const override { return options_.memory; }

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace weir::cpu {
@@ -170,7 +171,7 @@ void CpuDevice::choose(const ChooseArgs& args) {
         if (choice.token >= 0 && !(row[i] > best)) continue;
         const bool out = std::find(banned.begin(), banned.end(), id) != banned.end();
         if (choice.token >= 0 && out) continue;
-        choice.token = id, best = out ? least : row[i];
+        choice.token = id, best = out || std::isnan(row[i]) ? least : row[i];
       }
       args.choice[r] = choice;
     }

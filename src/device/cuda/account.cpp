@@ -1,5 +1,7 @@
 // The account of the GPU's rounds: which role each stamp opens, what a round moved, and how the stamps that
 // came back become spans of the host's time.
+#include <algorithm>
+
 #include "base/clock.h"
 #include "device/cuda/cuda_device.h"
 
@@ -16,6 +18,7 @@ void CudaDevice::open_round() {
 }
 
 void CudaDevice::begin_operation() {
+  make_current();
   launch_waiting_rope();
   ready_ = {};
   if (!pending_) open_round();
@@ -42,7 +45,7 @@ void CudaDevice::begin_role(Role role) {
     account_.roles.push_back(role);
     stream_.stamp = stamps_.as<uint64_t>() + slot;
   }
-  if (const uint64_t ns = ledger_->take_device_delay(role); ns > 0) due_delay_ns_ = ns;
+  if (const uint64_t ns = ledger_->take_device_delay(role); ns > 0) due_delay_ns_ = ns, capture_spins_ = true;
 }
 
 /// After the wait: stamps to spans, bytes to roles.
@@ -62,8 +65,9 @@ void CudaDevice::charge_round() {
   visits_seen_ = stamps[0];
   for (int r = 0; r < role_count; ++r) {
     const auto i = static_cast<size_t>(r);
-    const uint64_t bytes = account_.bytes[i] + account_.bytes_per_position[i] * kv_positions_ +
-                           account_.bytes_per_visit[i] * visits;
+    const uint64_t bytes =
+        account_.bytes[i] + account_.bytes_per_position[i] * kv_positions_ +
+        account_.bytes_per_visit[i] * visits / std::max<uint64_t>(account_.visit_layers[i], 1);
     if (bytes > 0) ledger_->bytes_for(static_cast<Role>(r), bytes);
   }
 }

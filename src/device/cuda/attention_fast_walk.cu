@@ -88,17 +88,19 @@ __device__ __forceinline__ void softmax(float (&s)[tiles][4], const Span (&seen)
   }
 }
 
-/// The chunk's l and o onto the state.
+/// The chunk's l and o onto the state of the vectors that see it. The others share the tensor core's tile:
+/// their o is 0 * v, which is no zero where v is not finite.
 template <int kDim>
 __device__ __forceinline__ void add_values(const WalkShared<kDim>& shared, const uint32_t (&p)[fast_steps][4],
-                                           const float (&a)[2], const float (&b)[2], int lane,
-                                           State<kDim>& state) {
+                                           const bool (&sees)[2], const float (&a)[2], const float (&b)[2],
+                                           int lane, State<kDim>& state) {
   constexpr int stride = kDim + fast_pad, together = 4;
   float l[4] = {};
 #pragma unroll
   for (int step = 0; step < fast_steps; ++step) sum_step(l, p[step]);
 #pragma unroll
-  for (int half = 0; half < 2; ++half) state.L[half] = fmaf(state.L[half], a[half], l[2 * half] * b[half]);
+  for (int half = 0; half < 2; ++half)
+    if (sees[half]) state.L[half] = fmaf(state.L[half], a[half], l[2 * half] * b[half]);
 #pragma unroll
   for (int first = 0; first < kDim / 8; first += together) {
     float o[together][4] = {};
@@ -118,7 +120,7 @@ __device__ __forceinline__ void add_values(const WalkShared<kDim>& shared, const
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& O = state.O[first + tile][i];
-        O = fmaf(O, a[i / 2], o[tile][i] * b[i / 2]);
+        if (sees[i / 2]) O = fmaf(O, a[i / 2], o[tile][i] * b[i / 2]);
       }
     }
   }
@@ -169,7 +171,7 @@ __device__ __forceinline__ void walk_run(const AttendArgs& args, const Place& pl
     }
     cp_wait<1>();
     __syncthreads();  // the values are there
-    if (any) add_values<kDim>(shared, p, a, b, lane, state);
+    if (any) add_values<kDim>(shared, p, sees, a, b, lane, state);
     __syncthreads();  // all have read the values
     if (chunk < last_chunk)
       load_chunk<kDim, threads>(args.kv.v + base, args.kv.row_stride, chunk + 1, run.seen.last, shared.v);

@@ -21,10 +21,12 @@ class ClockTie {
 
  private:
   struct Bracket {
-    int64_t low, high;  ///< of host - device
+    int64_t low, high;      ///< of host - device
+    uint64_t host_end = 0;  ///< when it was taken
   };
-  // As many rounds as keep the drift of two clocks (parts per million of a second or less) under the tick.
+  // So many and so recent that the drift of two clocks (parts per million) stays near the tick.
   static constexpr size_t kept = 64;
+  static constexpr uint64_t longest_ns = 1'000'000'000;
   std::array<Bracket, kept> brackets_{};
   size_t next_ = 0, count_ = 0;
   int64_t offset_ = 0;

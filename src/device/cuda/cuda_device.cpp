@@ -15,6 +15,8 @@ namespace {
 /// Copies up to this size between device memory and host memory of ours go by a kernel: no copy engine, and
 /// so no full dependency, between the kernels of a round.
 constexpr size_t kernel_copy_bytes = 64 << 10;
+/// Uploads of a round's batch, however wide: the role `upload` begins with a kernel.
+constexpr size_t kernel_upload_bytes = 2 << 20;
 /// Graphs, their nodes' parameters and the driver's own workspace: measured as the memory that 48 recordings
 /// of a 48-layer model take.
 constexpr uint64_t recordings_bytes = uint64_t{96} << 20;
@@ -74,20 +76,21 @@ ScratchLayout plan_scratch(const ScratchNeeds& needs) {
 CudaDevice::CudaDevice(const CudaOptions& options) : options_(options) {
   // Every kernel is loaded when the device opens: none may have to be while a graph is recorded.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  const int index = open_index(options.index);
-  name_ = fmt::format("cuda:{}", index);
+  index_ = open_index(options.index);
+  name_ = fmt::format("cuda:{}", index_);
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties", "opening the device");
+  check(cudaGetDeviceProperties(&properties, index_), "cudaGetDeviceProperties", "opening the device");
   major_ = properties.major, minor_ = properties.minor;
   model_ = properties.name;
   if (major_ != 9 || minor_ != 0)
     throw input_error(
         "--device {}: {} has compute capability {}.{}: this build holds code for 9.0 (H100, H200) alone",
         name_, model_, major_, minor_);
-  check(cudaSetDevice(index), "cudaSetDevice", "opening the device");
+  make_current();
   check(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
         "opening the device");
   stream_.multiprocessors = properties.multiProcessorCount;
+  stream_.failing_launch = options.fail_launch;
   try {
     open_memory();
   } catch (...) {
@@ -118,12 +121,20 @@ CudaDevice::~CudaDevice() {
   cudaStreamDestroy(stream_.handle);
 }
 
+void CudaDevice::make_current() const {
+  thread_local int current = -1;
+  if (current == index_) return;
+  check(cudaSetDevice(index_), "cudaSetDevice", name_.c_str());
+  current = index_;
+}
+
 std::string CudaDevice::description() const {
   return fmt::format("{}: {}, {} multiprocessors, {} arithmetic", name_, model_, stream_.multiprocessors,
                      options_.arithmetic == Arithmetic::fast ? "fast" : "portable");
 }
 
 std::optional<DeviceMemory> CudaDevice::memory() const {
+  make_current();
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", "the plan");
   return DeviceMemory{total, free, context_bytes_};
@@ -135,6 +146,7 @@ uint64_t CudaDevice::overhead_bytes() const {
 
 Buffer CudaDevice::allocate(size_t bytes, const char* what) {
   if (bytes == 0) return {};
+  make_current();
   void* data = nullptr;
   const bool fails = ++allocations_ == options_.fail_allocation;
   const cudaError_t result = fails ? cudaErrorMemoryAllocation : cudaMalloc(&data, bytes);
@@ -154,6 +166,7 @@ Buffer CudaDevice::allocate(size_t bytes, const char* what) {
 
 Buffer CudaDevice::allocate_host(size_t bytes, const char* what) {
   if (bytes == 0) return {};
+  make_current();
   void* data = nullptr;
   const bool fails = ++allocations_ == options_.fail_allocation;
   const cudaError_t result =
@@ -191,7 +204,7 @@ void CudaDevice::upload(void* device_destination, const void* host_source, size_
   begin_operation();
   const bool ours = is_ours(host_source);
   WEIR_CHECK(ours || !capturing_, "an upload of memory that a replay would not find");
-  if (ours && bytes <= kernel_copy_bytes && bytes % 4 == 0)
+  if (ours && bytes <= kernel_upload_bytes && bytes % 4 == 0)
     copy_mapped(stream_, device_destination, host_source, bytes);
   else
     check(cudaMemcpyAsync(device_destination, host_source, bytes, cudaMemcpyHostToDevice, stream_.handle),
@@ -229,10 +242,34 @@ void CudaDevice::reserve(const ScratchNeeds& needs) {
 void CudaDevice::synchronize() {
   if (capturing_) return;  // end_record() enqueues the end of the round; the wait comes after it
   if (!pending_) return;
+  make_current();
   if (!finished_) enqueue_finish();
   wait_for_flag();
   pending_ = false;
   charge_round();
+}
+
+void CudaDevice::abandon() noexcept {
+  abandon_capture();
+  cudaStreamSynchronize(stream_.handle);  // its error is of the round that was given up, and told already
+  cudaGetLastError();
+  pending_ = false, finished_ = true;
+  account_.clear();
+  stream_.stamp = nullptr;
+  due_delay_ns_ = 0;
+  waiting_rope_.reset();
+  ready_ = {};
+  grouped_ids_ = nullptr;
+}
+
+/// Visits are counted whether the ledger is on or off: those of the time without it are not its.
+void CudaDevice::ledger_changed() {
+  if (!ledger_) return;
+  make_current();
+  check(cudaMemcpyAsync(&visits_seen_, stamps_.data(), sizeof visits_seen_, cudaMemcpyDeviceToHost,
+                        stream_.handle),
+        "cudaMemcpyAsync", "the count of visits");
+  check(cudaStreamSynchronize(stream_.handle), "cudaStreamSynchronize", "the count of visits");
 }
 
 void CudaDevice::enqueue_finish() {

@@ -40,8 +40,9 @@ struct RoundAccount {
   std::vector<Role> roles;                                ///< of stamp i + first_stamp
   std::array<uint64_t, role_count> bytes{};               ///< moved whatever the positions are
   std::array<uint64_t, role_count> bytes_per_position{};  ///< times Rows::kv_positions
-  std::array<uint64_t, role_count> bytes_per_visit{};     ///< times experts visited (all layers alike)
-  void clear() { roles.clear(), bytes.fill(0), bytes_per_position.fill(0), bytes_per_visit.fill(0); }
+  std::array<uint64_t, role_count> bytes_per_visit{};     ///< an expert's, summed over `visit_layers`,
+  std::array<uint64_t, role_count> visit_layers{};        ///< times experts visited in all of them
+  void clear() { *this = {}; }
 };
 
 class CudaDevice final : public Device {
@@ -59,6 +60,7 @@ class CudaDevice final : public Device {
   uint64_t scratch_bytes(const ScratchNeeds& needs) const override { return plan_scratch(needs).bytes; }
   void reserve(const ScratchNeeds& needs) override;
   void synchronize() override;
+  void abandon() noexcept override;
   bool host_visible() const override { return false; }
   bool routes_itself() const override { return true; }
   std::optional<DeviceMemory> memory() const override;
@@ -89,12 +91,16 @@ class CudaDevice final : public Device {
   uint64_t launches() const { return replayed_launches_ + stream_.launches; }
   size_t recorded_nodes() const { return last_nodes_; }
 
+ protected:
+  void ledger_changed() override;
+
  private:
   struct Recording {
     cudaGraphExec_t graph = nullptr;
     RoundAccount account;
     size_t nodes = 0;
     uint64_t launches = 0, used = 0;
+    bool spins = false;  ///< the delay of its key: the role that it belongs to ran
   };
   /// A RecordKey and what the device itself makes differ: stamped or not, and a delay's role and length.
   struct FullKey {
@@ -108,6 +114,8 @@ class CudaDevice final : public Device {
     bool operator<(const FullKey& other) const { return tie() < other.tie(); }
   };
   void open_memory();
+  /// What is called from here on is this GPU's; another device of the process may have been before.
+  void make_current() const;
   FullKey full_key(const RecordKey& key) const;
   void launch_recording(Recording& recording, uint64_t kv_positions);
   void drop_oldest_recording();
@@ -156,7 +164,7 @@ class CudaDevice final : public Device {
 
   CudaOptions options_;
   std::string name_, model_;
-  int major_ = 0, minor_ = 0;
+  int index_ = 0, major_ = 0, minor_ = 0;
   uint64_t context_bytes_ = 0;
   Stream stream_;
   std::map<const uint8_t*, size_t> host_ranges_;  ///< what allocate_host() gave out
@@ -186,7 +194,7 @@ class CudaDevice final : public Device {
   ClockTie clock_;
   std::vector<DeviceSpan> spans_;
 
-  bool capturing_ = false;
+  bool capturing_ = false, capture_spins_ = false;
   FullKey capture_key_;
   uint64_t capture_launches_ = 0, replayed_launches_ = 0, uses_ = 0;
   size_t last_nodes_ = 0;

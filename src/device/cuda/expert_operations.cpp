@@ -73,7 +73,7 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
   if (lone || args.rows == 1)
     account_.bytes[role] += expert_bytes * static_cast<uint64_t>(args.rows * args.top_k);
   else
-    account_.bytes_per_visit[role] = expert_bytes;
+    account_.bytes_per_visit[role] += expert_bytes, ++account_.visit_layers[role];
   const bool by_pair = lone || (args.rows == 1 && quantised(bank.gate.type) && quantised(bank.down.type));
   if (!by_pair) group_rows(args);
   expert_inner(args, ready, lone);

@@ -160,9 +160,18 @@ __global__ void __launch_bounds__(threads, 2)
 
 inline int64_t tiles(int64_t n, int64_t tile) { return (n + tile - 1) / tile; }
 
+/// Q4_K is copied from whole 16 bytes on: rows that begin elsewhere would be read shifted.
+template <typename Codec>
+void check_aligned(const void* weight, uint64_t stride, const char* operation) {
+  if constexpr (Fragments<Codec>::block_bytes % 16 == 0 && Codec::block_elements == 256)
+    WEIR_CHECK(reinterpret_cast<uintptr_t>(weight) % 16 == 0 && stride % 16 == 0,
+               "{}: weights at {}, {} apart", operation, weight, stride);
+}
+
 /// Fewer activation rows a block where there are too few blocks for the device.
 template <typename Codec>
 void launch_matmul(Stream& s, const LargeMatmul& args) {
+  check_aligned<Codec>(args.weight, 0, "large_matmul");
   const auto out_tiles = static_cast<unsigned>(tiles(args.out_rows, weight_rows));
   int rows_a_block = act_rows;
   while (rows_a_block > 16 && tiles(args.rows, rows_a_block) * out_tiles < s.multiprocessors)
@@ -178,6 +187,8 @@ template <typename Codec>
 void launch_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
                     int top_k, float* act) {
   constexpr size_t bytes = size_t{Stage<Codec>::count} * Stage<Codec>::bytes;
+  check_aligned<Codec>(bank.gate.data, bank.gate_stride, "large_gate_up");
+  check_aligned<Codec>(bank.up.data, bank.up_stride, "large_gate_up");
   allow_shared(gate_up<Codec>, bytes, "large_gate_up");
   const auto experts = static_cast<unsigned>(std::min<int64_t>(bank.experts, int64_t{rows} * top_k));
   launch(s, "large_gate_up", gate_up<Codec>,
@@ -189,6 +200,7 @@ template <typename Codec>
 void launch_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
                  int top_k, float* parts) {
   constexpr size_t bytes = size_t{Stage<Codec>::count} * Stage<Codec>::bytes;
+  check_aligned<Codec>(bank.down.data, bank.down_stride, "large_down");
   allow_shared(down<Codec>, bytes, "large_down");
   const auto experts = static_cast<unsigned>(std::min<int64_t>(bank.experts, int64_t{rows} * top_k));
   launch(s, "large_down", down<Codec>,

@@ -27,6 +27,7 @@ struct Stream {
   /// can be the first of a role take it (take_stamp).
   uint64_t* stamp = nullptr;
   uint64_t launches = 0;
+  uint64_t failing_launch = 0;       ///< test: the how many-th from now fails, 1 the next; 0: none
   std::set<const void*> prepared{};  ///< kernels that launch() has set up
   uint64_t* take_stamp() {
     uint64_t* s = stamp;
@@ -53,7 +54,9 @@ void launch(Stream& s, const char* operation, void (*kernel)(P...), dim3 grid, d
   cudaLaunchConfig_t config{};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared_bytes;
   config.stream = s.handle, config.attrs = attribute, config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), "cudaLaunchKernelEx", operation);
+  const bool fails = s.failing_launch != 0 && --s.failing_launch == 0;
+  check(fails ? cudaErrorLaunchFailure : cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...),
+        "cudaLaunchKernelEx", operation);
   ++s.launches;
 }
 

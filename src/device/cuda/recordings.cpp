@@ -24,10 +24,10 @@ bool CudaDevice::replay(const RecordKey& key, uint64_t kv_positions) {
   const auto found = recordings_.find(full_key(key));
   if (found == recordings_.end()) return false;
   WEIR_CHECK(!pending_, "a replay while a round is under way");
+  make_current();
   if (ledger_) {
     ledger_->enter(Role::gap);
-    if (const FullKey& full = found->first; full.delay_ns > 0)
-      ledger_->take_device_delay(static_cast<Role>(full.delay_role));
+    if (found->second.spins) ledger_->take_device_delay(static_cast<Role>(found->first.delay_role));
   }
   round_begin_ns_ = ledger_ ? now_ns() : 0;
   launch_recording(found->second, kv_positions);
@@ -52,8 +52,10 @@ void CudaDevice::begin_record(const RecordKey& key) {
   abandon_capture();  // of a round that an error cut short
   WEIR_CHECK(!pending_, "a recording begins while a round is under way");
   if (recordings_.size() >= most_recordings) drop_oldest_recording();
+  make_current();
   capture_key_ = full_key(key);
   capture_launches_ = stream_.launches;
+  capture_spins_ = false;
   check(cudaStreamBeginCapture(stream_.handle, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture",
         "a recording");
   capturing_ = true;
@@ -64,6 +66,7 @@ void CudaDevice::end_record() {
   enqueue_finish();
   Recording recording;
   recording.launches = stream_.launches - capture_launches_;
+  recording.spins = capture_spins_;
   stream_.launches = capture_launches_;  // they have not run yet
   cudaGraph_t graph = nullptr;
   capturing_ = false;
@@ -72,7 +75,9 @@ void CudaDevice::end_record() {
   if (result == cudaSuccess) result = cudaGraphInstantiate(&recording.graph, graph, 0);
   cudaGraphDestroy(graph);
   check(result, "cudaGraphInstantiate", "a recording");
-  check(cudaGraphUpload(recording.graph, stream_.handle), "cudaGraphUpload", "a recording");
+  result = cudaGraphUpload(recording.graph, stream_.handle);
+  if (result != cudaSuccess) cudaGraphExecDestroy(recording.graph);
+  check(result, "cudaGraphUpload", "a recording");
   recording.account = account_;
   const uint64_t positions = kv_positions_;
   Recording& kept = recordings_[capture_key_] = std::move(recording);
@@ -97,6 +102,7 @@ void CudaDevice::abandon_capture() noexcept {
   cudaGraph_t graph = nullptr;
   cudaStreamEndCapture(stream_.handle, &graph);
   if (graph) cudaGraphDestroy(graph);
+  stream_.launches = capture_launches_;  // they never ran
   capturing_ = false;
 }
 
