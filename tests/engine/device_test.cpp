@@ -396,6 +396,24 @@ TEST(EngineOnADevice, RefusesBudgetsOverTheDeviceAndSlotsThatWouldStream) {
   EXPECT_EQ(refusal(o), "opened");
 }
 
+TEST(EngineOnADevice, ABudgetOverWhatIsFreeTakesNoMoreThanThat) {
+  EngineOptions o = options();
+  o.context = 2048;
+  Deferred deferred;
+  deferred.put_into(o);
+  const Engine wide(o);
+  const DevicePlan plan = *wide.plan().device;
+  o.vram = deferred.options.memory.total;
+  deferred.options.memory.free = plan.minimum_budget;
+  deferred.put_into(o);
+  const Engine narrow(o);
+  EXPECT_LE(narrow.plan().device->total_bytes, plan.minimum_budget);
+  EXPECT_LT(narrow.options().prefill_chunk, wide.options().prefill_chunk);
+  deferred.options.memory.free -= 1;
+  deferred.put_into(o);
+  EXPECT_THAT(refusal(o), HasSubstr("the largest context in what is free is 2047"));
+}
+
 TEST(EngineOnADevice, PrefillRoundsAreWiderThanTheCpus) {
   EngineOptions o = options();
   o.context = 2048;
