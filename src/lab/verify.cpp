@@ -126,7 +126,8 @@ std::vector<VerifyCell> gpu_matrix(const EngineOptions& base, int context) {
   m.add_long("ledger 1, graphs off", [](EngineOptions& o) { o.ledger.enabled = true, o.graphs = false; });
   const std::string cpu = "cpu", portable = "portable";
   m.add(cpu, [](EngineOptions& o) {
-     o.device = "cpu", o.arithmetic = Arithmetic::portable, o.vram.reset(), o.make_device = nullptr;
+     o.device = "cpu", o.arithmetic = Arithmetic::portable;
+     o.vram.reset(), o.graphs = true, o.make_device = nullptr;
    }).reference = cpu;
   m.add(portable, [](EngineOptions& o) { o.arithmetic = Arithmetic::portable; }).reference = cpu;
   for (const int chunk : {1, 7})

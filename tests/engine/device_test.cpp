@@ -286,6 +286,17 @@ TEST(EngineOnADeviceSlow, TheWholeMatrixIsEqualToItsReferences) {
   EXPECT_TRUE(lab::differences(outcomes.front(), outcomes.back()).empty()) << "here both compute on the CPU";
 }
 
+/// What an engine with these options is refused for; "opened" where it is not.
+std::string refusal(const EngineOptions& o) {
+  try {
+    const Engine engine(o);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), 2);
+    return e.what();
+  }
+  return "opened";
+}
+
 const lab::VerifyCell& cell_named(const std::vector<lab::VerifyCell>& cells, const std::string& name) {
   const auto found = std::find_if(cells.begin(), cells.end(), [&](const auto& c) { return c.name == name; });
   if (found == cells.end()) throw std::runtime_error("no cell " + name);
@@ -319,6 +330,15 @@ TEST(EngineOnADevice, VerifyComparesTheDevicesOwnChoiceByTokensAlone) {
   }
 }
 
+TEST(EngineOnADevice, VerifysCpuCellTakesNothingThatOnlyAGpuHas) {
+  EngineOptions o = options();
+  const Deferred deferred;
+  deferred.put_into(o);
+  o.graphs = false;
+  o.vram = deferred.options.memory.free;
+  EXPECT_EQ(refusal(cell_named(lab::verify_matrix(o, Engine(o)), "cpu").options), "opened");
+}
+
 TEST(EngineOnADevice, VerifyFindsADeviceThatChoosesWrongly) {
   EngineOptions o = options();
   o.context = 64;
@@ -337,17 +357,6 @@ TEST(EngineOnADevice, VerifyFindsADeviceThatChoosesWrongly) {
   const lab::Parting parting = lab::locate_difference(cells[0], choice, prompts, 4);
   EXPECT_EQ(parting.first.operation, "head or sample") << "not the embedding that follows from it";
   EXPECT_EQ(parting.first.position, 9);
-}
-
-/// What an engine with these options is refused for; "opened" where it is not.
-std::string refusal(const EngineOptions& o) {
-  try {
-    const Engine engine(o);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.exit_code(), 2);
-    return e.what();
-  }
-  return "opened";
 }
 
 /// The exact bytes, in parentheses, behind `before` in a message.
@@ -465,6 +474,9 @@ TEST(EngineDevice, OptionsThatDoNotBelongToTheDeviceAreRefused) {
   o.vram = 1 << 30;
   EXPECT_THAT(refusal(o), HasSubstr("--vram"));
   o.vram.reset();
+  o.graphs = false;
+  EXPECT_THAT(refusal(o), HasSubstr("--no-graphs: the CPU records no rounds; leave it out"));
+  o.graphs = true;
   o.device = "cuda:0";
   o.reader.mode = IoMode::buffered;
   EXPECT_THAT(refusal(o), HasSubstr("--io and --read-advice: every expert stays in the memory of cuda:0"));
