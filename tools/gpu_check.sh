@@ -47,12 +47,18 @@ fail() {
   exit 1
 }
 
+# A skipped test has tested nothing, and gtest passes all the same; on a GPU none has a reason to be skipped.
+none_skipped() { # none_skipped LOG: of gtest, whose last lines count them in brief mode too
+  ! grep -qF '[  SKIPPED ]' "$1" || fail "GPU tests were skipped: can CUDA use the GPU?" "$1"
+}
+
 row "GPU" "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
 
 pocket=models/pocket-moe-q4.gguf
 if wanted tests; then
   begin_stage "tests"
   $gpu_tests --gtest_brief=1 >"$out/tests.log" 2>&1 || fail "a GPU test failed" "$out/tests.log"
+  none_skipped "$out/tests.log"
   row "test_cuda_gpu" "$(grep -E '\[  PASSED' "$out/tests.log" | tail -1)"
 fi
 
@@ -69,6 +75,8 @@ if wanted verify; then
   begin_stage "verify"
   $weir verify -m $pocket --device cuda:0 -n 8 >"$out/verify.log" 2>&1 ||
     fail "weir verify found a difference" "$out/verify.log"
+  grep -q '^[1-9][0-9]* cells, 0 different, 0 skipped$' "$out/verify.log" ||
+    fail "weir verify skipped a cell" "$out/verify.log"
   row "weir verify, pocket model" "$(grep cells, "$out/verify.log")"
 fi
 
@@ -85,6 +93,7 @@ sanitize() {
     fi
     fail "compute-sanitizer $tool found something" "$log"
   fi
+  none_skipped "$log"
   grep "Warning: " "$log" | grep -v "$believed" >"$log.foreign" && fail "compute-sanitizer $tool warns" "$log.foreign"
   row "compute-sanitizer $tool, $what" "$(grep 'SUMMARY' "$log" | tail -1)"
 }

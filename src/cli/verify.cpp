@@ -57,6 +57,7 @@ nlohmann::ordered_json to_json(const lab::VerifyOutcome& o, const std::vector<st
   nlohmann::ordered_json tokens = nlohmann::ordered_json::array(), logits = nlohmann::ordered_json::array();
   for (const uint64_t h : o.tokens_hash) tokens.push_back(hex(h));
   for (const uint64_t h : o.logits_hash) logits.push_back(hex(h));
+  if (o.tokens_only) logits = nullptr;
   return {{"cell", o.cell},          {"tokens_hash", tokens},      {"logits_hash", logits},
           {"hits", o.experts.hits},  {"misses", o.experts.misses}, {"equal", different.empty()},
           {"differences", different}};
@@ -108,9 +109,10 @@ struct VerifyFlags {
 
 void print_cell(const lab::VerifyOutcome& o, const std::vector<std::string>& different,
                 const std::optional<lab::Parting>& parting) {
-  fmt::print("{:<24} tokens {}  logits {}  {:>6} hits {:>6} misses  {}\n", o.cell,
-             hex(combined(o.tokens_hash)), hex(combined(o.logits_hash)), o.experts.hits, o.experts.misses,
-             different.empty() ? "equal" : "DIFFERENT");
+  const std::string tokens = hex(combined(o.tokens_hash));
+  const std::string logits = o.tokens_only ? "not compared" : hex(combined(o.logits_hash));
+  fmt::print("{:<26} tokens {}  logits {:<{}}  {:>6} hits {:>6} misses  {}\n", o.cell, tokens, logits,
+             tokens.size(), o.experts.hits, o.experts.misses, different.empty() ? "equal" : "DIFFERENT");
   for (const auto& d : different) fmt::print("  {}\n", d);
   if (parting) fmt::print("  {}\n", parting->describe());
   std::fflush(stdout);
@@ -124,7 +126,8 @@ int verify(const Arguments& arguments) {
   CommandLine line("verify",
                    "Runs prompts through threads, chunks, slots, policies, I/O, lanes, ledger and "
                    "instruction sets, on a GPU "
-                   "through recordings and against the CPU; any difference in tokens or logits fails.");
+                   "through recordings, its own choice of tokens and against the CPU; any difference in "
+                   "tokens or logits fails.");
   flags.add(line, EngineFlags::With::engine);
   own.add(line);
   if (!line.parse(arguments)) return 0;
@@ -155,7 +158,7 @@ int verify(const Arguments& arguments) {
       outcomes.erase(i);
       if (i == 0 || e.kind() == Error::Kind::failure) throw;
       ++skipped;  // this setting does not fit here (no AVX2, no unbuffered reads, the budget)
-      if (!own.json) fmt::print("{:<24} skipped: {}\n", cell.name, e.what());
+      if (!own.json) fmt::print("{:<26} skipped: {}\n", cell.name, e.what());
       rows.push_back({{"cell", cell.name}, {"skipped", e.what()}});
       continue;
     }

@@ -155,8 +155,8 @@ PlanRequest Engine::plan_request(int chunk) const {
 bool Engine::chunk_fits(int chunk) const {
   if (on_device()) {
     const DevicePlanRequest r = device_plan_request(chunk);
-    const uint64_t budget = device_budget(r);
-    return r.scratch_bytes(r.context) <= budget / 10 && device_bytes(r, r.context) <= budget;
+    const uint64_t room = device_room(r);
+    return r.scratch_bytes(r.context) <= room / 10 && device_bytes(r, r.context) <= room;
   }
   if (chunk > widest_cpu_chunk) return false;
   const PlanRequest r = plan_request(chunk);

@@ -40,6 +40,7 @@ std::unique_ptr<Device> open_device(EngineOptions& o) {
   if (!o.arithmetic) o.arithmetic = cpu ? Arithmetic::portable : Arithmetic::fast;
   if (o.make_device) return o.make_device();
   if (cpu && o.vram) throw input_error("--vram: the CPU has no memory of its own; use --memory");
+  if (cpu && !o.graphs) throw input_error("--no-graphs: the CPU records no rounds; leave it out");
   const bool reads = o.reader.mode != IoMode::automatic || o.reader.advice != ReadAdvice::off;
   if (!cpu && reads)
     throw input_error("--io and --read-advice: every expert stays in the memory of {}; leave them out",

@@ -17,17 +17,20 @@ uint64_t reserve(const DevicePlanRequest& r) {
 std::string exact(uint64_t bytes) { return fmt::format("{} ({} bytes)", human_bytes(bytes), bytes); }
 
 [[noreturn]] void refuse(const DevicePlanRequest& r, const DevicePlan& plan, uint64_t needed) {
+  const uint64_t free = r.memory.free;
   std::string text = fmt::format(
-      "{}: a context of {} needs {} of its memory{}; the budget ({}) is {}; the smallest --vram for this "
-      "context "
-      "is {}",
+      "{}: a context of {} needs {} of its memory{}; the budget ({}) is {}{}; the smallest --vram for this "
+      "context is {}{}",
       r.device, r.context, exact(needed),
       r.expert_bytes > 0 ? fmt::format(", {} of them routed experts", human_bytes(r.expert_bytes)) : "",
-      plan.budget_source, exact(plan.budget_bytes), exact(plan.minimum_budget));
+      plan.budget_source, exact(plan.budget_bytes),
+      needed > free ? fmt::format(", and {} are free", exact(free)) : "", exact(plan.minimum_budget),
+      plan.minimum_budget > free ? ", more than is free" : "");
+  const char* room = plan.budget_bytes > free ? "what is free" : "this budget";
   if (plan.largest_context > 0) {
-    text += fmt::format("; the largest context in this budget is {}", plan.largest_context);
+    text += fmt::format("; the largest context in {} is {}", room, plan.largest_context);
   } else {
-    text += "; no context fits in this budget";
+    text += fmt::format("; no context fits in {}", room);
     if (r.expert_bytes > 0)
       text += ": streaming to a GPU is not available, all experts must fit (--device cpu streams them)";
   }
@@ -50,12 +53,14 @@ uint64_t device_budget(const DevicePlanRequest& r) {
   return *r.vram;
 }
 
+uint64_t device_room(const DevicePlanRequest& r) { return std::min(device_budget(r), r.memory.free); }
+
 int largest_device_context(const DevicePlanRequest& r) {
-  const uint64_t budget = device_budget(r);
+  const uint64_t room = device_room(r);
   int best = 0;
   for (int low = 1, high = r.model_context; low <= high;) {
     const int middle = low + (high - low) / 2;
-    if (device_bytes(r, middle) <= budget) {
+    if (device_bytes(r, middle) <= room) {
       best = middle, low = middle + 1;
     } else {
       high = middle - 1;
@@ -80,7 +85,7 @@ DevicePlan make_device_plan(const DevicePlanRequest& r, const DevicePlanRequest&
   plan.total_bytes = device_bytes(r, r.context);
   plan.minimum_budget = device_bytes(narrowest, r.context);
   plan.largest_context = largest_device_context(narrowest);
-  if (plan.total_bytes > plan.budget_bytes) refuse(r, plan, plan.total_bytes);
+  if (plan.total_bytes > device_room(r)) refuse(r, plan, plan.total_bytes);
   plan.headroom_bytes = plan.budget_bytes - plan.total_bytes;
   if (r.vram && *r.vram > r.memory.free)
     plan.warnings.push_back(fmt::format("--vram {} is above the {} that are free on {}: loading may fail",

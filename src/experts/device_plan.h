@@ -33,7 +33,7 @@ struct DevicePlan {
   uint64_t weight_bytes = 0, expert_bytes = 0, kv_bytes = 0, table_bytes = 0, scratch_bytes = 0,
            overhead_bytes = 0;
   uint64_t minimum_budget = 0;  ///< smallest --vram for this context
-  int largest_context = 0;      ///< largest context that this budget would hold; 0: none
+  int largest_context = 0;      ///< largest context in this budget and in what is free; 0: none
   std::vector<std::string> warnings;
 };
 
@@ -42,7 +42,9 @@ uint64_t device_bytes(const DevicePlanRequest& request, int context);
 /// The budget: --vram, or what is free less the larger of 512 MiB and 3 %. Throws Error (input) where --vram
 /// is above the device's memory.
 uint64_t device_budget(const DevicePlanRequest& request);
-/// The largest context up to the model's that the budget holds; 0: none.
+/// What may be taken: the budget, or what is free where --vram is above that.
+uint64_t device_room(const DevicePlanRequest& request);
+/// The largest context up to the model's that this room holds; 0: none.
 int largest_device_context(const DevicePlanRequest& request);
 /// Throws Error (input) with the numbers where the request does not fit; `narrowest` is the same request at
 /// the smallest scratch that would run, from which the numbers that would fit are taken.

@@ -19,13 +19,15 @@ std::string first_difference(const std::vector<Token>& a, const std::vector<Toke
   return "the same tokens from different logits";
 }
 
-/// `id` is the one that the engine will give it.
-Request make_request(const VerifyPrompt& prompt, int n, int id, TrailRecorder* recorder) {
+/// `id` is the one that the engine will give it. With `tokens_only` nothing in it asks for logits: on a GPU
+/// they then stay there, as in weir run, and the device chooses.
+Request make_request(const VerifyPrompt& prompt, int n, int id, bool tokens_only, TrailRecorder* recorder) {
   Request r;
   r.prompt = prompt.tokens;
   r.max_tokens = n;
   r.ignore_eos = true;
   r.sampler.greedy = true;
+  if (tokens_only) return r;
   r.hash_logits = true;
   r.logits_from = static_cast<int>(prompt.tokens.size()) - 1;
   if (recorder)
@@ -36,7 +38,7 @@ Request make_request(const VerifyPrompt& prompt, int n, int id, TrailRecorder* r
 void store(VerifyOutcome& outcome, size_t index, Result result) {
   if (result.finish == Finish::failed) throw failure("{}: {}", outcome.cell, result.error);
   outcome.tokens_hash[index] = result.tokens_hash;
-  outcome.logits_hash[index] = result.logits_hash;
+  if (!outcome.tokens_only) outcome.logits_hash[index] = result.logits_hash;
   outcome.tokens[index] = std::move(result.tokens);
 }
 
@@ -44,9 +46,10 @@ void store(VerifyOutcome& outcome, size_t index, Result result) {
 
 std::vector<std::string> differences(const VerifyOutcome& base, const VerifyOutcome& outcome) {
   std::vector<std::string> lines;
+  const bool with_logits = !base.tokens_only && !outcome.tokens_only;
   for (size_t i = 0; i < base.prompts.size(); ++i) {
-    if (base.tokens_hash[i] == outcome.tokens_hash[i] && base.logits_hash[i] == outcome.logits_hash[i])
-      continue;
+    const bool same_logits = !with_logits || base.logits_hash[i] == outcome.logits_hash[i];
+    if (base.tokens_hash[i] == outcome.tokens_hash[i] && same_logits) continue;
     lines.push_back(fmt::format("{}, prompt {}: {}", outcome.cell, base.prompts[i],
                                 first_difference(base.tokens[i], outcome.tokens[i])));
   }
@@ -115,12 +118,16 @@ std::vector<VerifyCell> gpu_matrix(const EngineOptions& base, int context) {
   m.add("base", [](EngineOptions&) {});
   m.add("graphs off", [](EngineOptions& o) { o.graphs = false; });
   add_rounds(m, context);
+  m.add("choice on the GPU", [](EngineOptions&) {}).tokens_only = true;
+  auto& choices = m.add("choice on the GPU, lanes 4", [](EngineOptions& o) { o.lanes = 4; });
+  choices.tokens_only = choices.together = true, choices.quick = false;
   m.add_long("lanes 4, graphs off", [](EngineOptions& o) { o.lanes = 4, o.graphs = false; });
   add_ledger(m);
   m.add_long("ledger 1, graphs off", [](EngineOptions& o) { o.ledger.enabled = true, o.graphs = false; });
   const std::string cpu = "cpu", portable = "portable";
   m.add(cpu, [](EngineOptions& o) {
-     o.device = "cpu", o.arithmetic = Arithmetic::portable, o.vram.reset(), o.make_device = nullptr;
+     o.device = "cpu", o.arithmetic = Arithmetic::portable;
+     o.vram.reset(), o.graphs = true, o.make_device = nullptr;
    }).reference = cpu;
   m.add(portable, [](EngineOptions& o) { o.arithmetic = Arithmetic::portable; }).reference = cpu;
   for (const int chunk : {1, 7})
@@ -165,14 +172,17 @@ VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& 
   engine.load();
   VerifyOutcome outcome;
   outcome.cell = cell.name;
+  outcome.tokens_only = cell.tokens_only;
   for (const auto& p : prompts) outcome.prompts.push_back(p.name);
   outcome.tokens_hash.resize(prompts.size());
-  outcome.logits_hash.resize(prompts.size());
+  if (!cell.tokens_only) outcome.logits_hash.resize(prompts.size());
   outcome.tokens.resize(prompts.size());
+  const auto request = [&](size_t i) {
+    return make_request(prompts[i], n, static_cast<int>(i), cell.tokens_only, recorder);
+  };
   if (cell.together) {
     std::map<int, size_t> index_of;
-    for (size_t i = 0; i < prompts.size(); ++i)
-      index_of[engine.submit(make_request(prompts[i], n, static_cast<int>(i), recorder))] = i;
+    for (size_t i = 0; i < prompts.size(); ++i) index_of[engine.submit(request(i))] = i;
     while (engine.step()) {
     }
     for (auto& result : engine.take_finished()) {
@@ -180,8 +190,7 @@ VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& 
       store(outcome, index, std::move(result));
     }
   } else {
-    for (size_t i = 0; i < prompts.size(); ++i)
-      store(outcome, i, engine.run(make_request(prompts[i], n, static_cast<int>(i), recorder)));
+    for (size_t i = 0; i < prompts.size(); ++i) store(outcome, i, engine.run(request(i)));
   }
   outcome.experts = engine.expert_counters();
   return outcome;
@@ -202,14 +211,15 @@ Parting locate_difference(const VerifyCell& base, const VerifyCell& cell,
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto id = static_cast<int>(i);
     const FirstDifference first = first_difference(left.trail(id), right.trail(id), layers);
-    if (!first.operation.empty()) return {prompts[i].name, first};
-    // The same logits, and yet another token: nothing is left but the choice.
     const auto& x = a.tokens[i];
     const auto& y = b.tokens[i];
     const auto at = std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin();
-    if (x != y)
-      return {prompts[i].name,
-              {static_cast<int>(prompts[i].tokens.size()) + static_cast<int>(at), -1, "sample"}};
+    const int position = static_cast<int>(prompts[i].tokens.size()) + static_cast<int>(at);
+    // Everything equal up to there, the logits included where they were compared, and yet another token:
+    // nothing is left but the choice. What differs from that position on only follows from it.
+    if (x != y && (first.operation.empty() || first.position >= position))
+      return {prompts[i].name, {position, -1, cell.tokens_only ? "head or sample" : "sample"}};
+    if (!first.operation.empty()) return {prompts[i].name, first};
   }
   return {};
 }

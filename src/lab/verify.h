@@ -20,26 +20,29 @@ struct VerifyPrompt {
 struct VerifyCell {
   std::string name;  ///< "threads 2"
   EngineOptions options;
-  bool together = false;    ///< all prompts at once in lanes of one engine, instead of one after the other
-  bool quick = true;        ///< belongs to the short matrix too
-  std::string reference{};  ///< the cell that it must equal, which comes before it; empty: the first
+  bool together = false;     ///< all prompts at once in lanes of one engine, instead of one after the other
+  bool quick = true;         ///< belongs to the short matrix too
+  bool tokens_only = false;  ///< asks for no logits and compares none: a GPU then chooses the tokens itself
+  std::string reference{};   ///< the cell that it must equal, which comes before it; empty: the first
 };
 
 struct VerifyOutcome {
   std::string cell;
   std::vector<std::string> prompts;
+  bool tokens_only = false;                        ///< as its cell: logits_hash is then empty
   std::vector<uint64_t> tokens_hash, logits_hash;  ///< per prompt
   std::vector<std::vector<Token>> tokens;
   ExpertCounters experts;
 };
 
-/// What differs from the base outcome, one line each; empty where all is equal.
+/// What differs from the base outcome, one line each; empty where all is equal. Of logits nothing is said
+/// where one of the two has tokens only.
 std::vector<std::string> differences(const VerifyOutcome& base, const VerifyOutcome& outcome);
 
 /// The matrix for a model: threads, prefill chunk, slots, policy, I/O, landing order, lanes, ledger,
-/// instruction set; on a GPU prefill chunk, lanes, ledger, recordings, and the portable arithmetic against
-/// the CPU's. The first cell is the base. `base` carries the user's own settings (memory, context). One cell
-/// of each kind is marked quick.
+/// instruction set; on a GPU prefill chunk, lanes, ledger, recordings, its own choice of tokens, and the
+/// portable arithmetic against the CPU's. The first cell is the base. `base` carries the user's own settings
+/// (memory, context). One cell of each kind is marked quick.
 std::vector<VerifyCell> verify_matrix(const EngineOptions& base, const Engine& probe);
 
 /// Index of the cell that cells[i] must equal.
@@ -56,7 +59,8 @@ struct Parting {
   FirstDifference first;  ///< no operation: the second time both were equal
   std::string describe() const;
 };
-/// Runs both cells again with every operation hashed: the first prompt that differs and where.
+/// Runs both cells again with every operation hashed: the first prompt that differs and where. The head is
+/// not told from the choice where the cell has tokens only.
 Parting locate_difference(const VerifyCell& base, const VerifyCell& cell,
                           const std::vector<VerifyPrompt>& prompts, int n);
 

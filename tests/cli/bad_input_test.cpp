@@ -162,6 +162,7 @@ TEST_F(CliBadInput, DevicesAndArithmeticsThatAreNotThereAreNamed) {
   expect_refused(run(tiny(), {"--arithmetic", "fast"}), {"--arithmetic fast", "CPU"});
   expect_refused(run(tiny(), {"--vram", "1GiB"}), {"--vram", "--memory"});
   expect_refused(run(tiny(), {"--vram", "many"}), {"--vram", "many"});
+  expect_refused(run(tiny(), {"--no-graphs"}), {"--no-graphs", "the CPU records no rounds", "leave it out"});
 }
 
 TEST_F(CliBadInput, ContextOverTheModelsIsRefusedWithTheModels) {

@@ -18,15 +18,17 @@ struct Setting {
   std::string name;
   EngineOptions options;
   bool together = true;  ///< all requests in lanes of one engine
+  bool hash = true;      ///< false: where a request is greedy its logits stay on the GPU, which chooses
 };
 
-std::vector<Request> requests() {
+/// Greedy ones and a sampled one, which ends first.
+std::vector<Request> requests(bool hash = true) {
   std::vector<Request> all;
   for (int n : {1, 5, 19, 70}) {
     Request r;
     for (int i = 0; i < n; ++i) r.prompt.push_back((i * 97 + n * 31 + 17) % 250);
-    r.max_tokens = 6, r.ignore_eos = true, r.hash_logits = true;
     r.sampler.greedy = n != 5;
+    r.max_tokens = r.sampler.greedy ? 6 : 4, r.ignore_eos = true, r.hash_logits = hash;
     r.sampler.seed = 3;
     all.push_back(r);
   }
@@ -54,10 +56,10 @@ class CudaEngine : public testing::Test {
     engine.load();
     std::vector<Result> results;
     if (!setting.together) {
-      for (const Request& r : requests()) results.push_back(engine.run(r));
+      for (const Request& r : requests(setting.hash)) results.push_back(engine.run(r));
       return results;
     }
-    for (const Request& r : requests()) engine.submit(r);
+    for (const Request& r : requests(setting.hash)) engine.submit(r);
     while (engine.step()) {
       take_next_order();
     }
@@ -141,6 +143,27 @@ TEST_F(CudaEngineSlow, PortableHasTheCpusTokensAndLogitsInEverySetting) {
 TEST_F(CudaEngine, FastEqualsItself) { expect_fast_equals_itself(few_settings); }
 
 TEST_F(CudaEngineSlow, FastEqualsItselfInEverySetting) { expect_fast_equals_itself(all_settings); }
+
+/// What weir run does: no hash, so greedy lanes take the GPU's choice, beside a sampled one whose logits come
+/// to the host; once that one is done, rounds of choices alone are recorded.
+TEST_F(CudaEngine, TheGpusOwnChoicesAreTheTokensOfTheHosts) {
+  const EngineOptions base = options(test::TinyModelOptions{});
+  const std::vector<Result> expected = run({"with logits", base});
+  for (const bool graphs : {true, false}) {
+    for (const bool together : {true, false}) {
+      Setting setting{"", base, together, false};
+      setting.options.graphs = graphs;
+      const std::vector<Result> got = run(setting);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_EQ(got[i].error, "");
+        EXPECT_EQ(got[i].tokens.size(), i == 1 ? 4u : 6u);
+        EXPECT_EQ(got[i].tokens, expected[i].tokens)
+            << "request " << i << (graphs ? "" : ", graphs off") << (together ? "" : ", alone");
+      }
+    }
+  }
+}
 
 TEST_F(CudaEngine, TheLedgerAddsNoLaunchAndNoNode) {
   struct Counts {

@@ -272,7 +272,8 @@ TEST(EngineOnADeviceSlow, TheWholeMatrixIsEqualToItsReferences) {
   std::vector<std::string> names;
   for (const auto& cell : cells) names.push_back(cell.name);
   EXPECT_THAT(names, ::testing::IsSupersetOf({"graphs off", "lanes 4", "ledger 1", "prefill chunk 7", "cpu",
-                                              "portable", "portable, lanes 4"}));
+                                              "portable", "portable, lanes 4", "choice on the GPU",
+                                              "choice on the GPU, lanes 4"}));
   EXPECT_THAT(names, ::testing::Not(::testing::Contains(::testing::HasSubstr("slots")))) << "nothing streams";
   const std::vector<lab::VerifyPrompt> prompts = {{"a", request(1, 9).prompt}, {"b", request(1, 30).prompt}};
   std::vector<lab::VerifyOutcome> outcomes;
@@ -294,6 +295,68 @@ std::string refusal(const EngineOptions& o) {
     return e.what();
   }
   return "opened";
+}
+
+const lab::VerifyCell& cell_named(const std::vector<lab::VerifyCell>& cells, const std::string& name) {
+  const auto found = std::find_if(cells.begin(), cells.end(), [&](const auto& c) { return c.name == name; });
+  if (found == cells.end()) throw std::runtime_error("no cell " + name);
+  return *found;
+}
+
+TEST(EngineOnADevice, VerifyComparesTheDevicesOwnChoiceByTokensAlone) {
+  EngineOptions o = options();
+  o.context = 64;
+  const Deferred deferred;
+  deferred.put_into(o);
+  const auto cells = lab::verify_matrix(o, Engine(o));
+  const std::vector<lab::VerifyPrompt> prompts = {{"a", request(1, 9).prompt}, {"b", request(1, 30).prompt}};
+  constexpr int n = 5;
+  const lab::VerifyOutcome base = lab::run_cell(cells[0], prompts, n);
+  EXPECT_FALSE(base.tokens_only);
+  for (const std::string name : {"choice on the GPU", "choice on the GPU, lanes 4"}) {
+    const lab::VerifyCell& cell = cell_named(cells, name);
+    EXPECT_EQ(cell.quick, name == "choice on the GPU");
+    EXPECT_EQ(cell.together, !cell.quick);
+    EXPECT_EQ(cell.reference, "");
+    deferred.counters->downloaded_bytes = 0;
+    const lab::VerifyOutcome outcome = lab::run_cell(cell, prompts, n);
+    EXPECT_GT(deferred.counters->downloaded_bytes, 0u);
+    EXPECT_LE(deferred.counters->downloaded_bytes, prompts.size() * n * sizeof(Choice)) << "logits came";
+    EXPECT_TRUE(outcome.tokens_only);
+    EXPECT_TRUE(outcome.logits_hash.empty());
+    EXPECT_EQ(outcome.tokens, base.tokens);
+    EXPECT_TRUE(lab::differences(base, outcome).empty()) << name;
+    EXPECT_TRUE(lab::locate_difference(cells[0], cell, prompts, n).first.operation.empty());
+  }
+}
+
+TEST(EngineOnADevice, VerifysCpuCellTakesNothingThatOnlyAGpuHas) {
+  EngineOptions o = options();
+  const Deferred deferred;
+  deferred.put_into(o);
+  o.graphs = false;
+  o.vram = deferred.options.memory.free;
+  EXPECT_EQ(refusal(cell_named(lab::verify_matrix(o, Engine(o)), "cpu").options), "opened");
+}
+
+TEST(EngineOnADevice, VerifyFindsADeviceThatChoosesWrongly) {
+  EngineOptions o = options();
+  o.context = 64;
+  Deferred deferred;
+  deferred.options.wrong_choice = true;
+  deferred.put_into(o);
+  const auto cells = lab::verify_matrix(o, Engine(o));
+  const std::vector<lab::VerifyPrompt> prompts = {{"a", request(1, 9).prompt}};
+  const lab::VerifyCell& choice = cell_named(cells, "choice on the GPU");
+  const lab::VerifyOutcome base = lab::run_cell(cells[0], prompts, 4);
+  for (const char* name : {"graphs off", "ledger 1"})  // the host chooses from their logits
+    EXPECT_TRUE(lab::differences(base, lab::run_cell(cell_named(cells, name), prompts, 4)).empty()) << name;
+  const auto lines = lab::differences(base, lab::run_cell(choice, prompts, 4));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("choice on the GPU, prompt a: new token 0: "));
+  const lab::Parting parting = lab::locate_difference(cells[0], choice, prompts, 4);
+  EXPECT_EQ(parting.first.operation, "head or sample") << "not the embedding that follows from it";
+  EXPECT_EQ(parting.first.position, 9);
 }
 
 /// The exact bytes, in parentheses, behind `before` in a message.
@@ -340,6 +403,24 @@ TEST(EngineOnADevice, RefusesBudgetsOverTheDeviceAndSlotsThatWouldStream) {
               HasSubstr("streaming to a GPU is not available: all 32 experts of a layer must fit"));
   o.expert_slots = 32;
   EXPECT_EQ(refusal(o), "opened");
+}
+
+TEST(EngineOnADevice, ABudgetOverWhatIsFreeTakesNoMoreThanThat) {
+  EngineOptions o = options();
+  o.context = 2048;
+  Deferred deferred;
+  deferred.put_into(o);
+  const Engine wide(o);
+  const DevicePlan plan = *wide.plan().device;
+  o.vram = deferred.options.memory.total;
+  deferred.options.memory.free = plan.minimum_budget;
+  deferred.put_into(o);
+  const Engine narrow(o);
+  EXPECT_LE(narrow.plan().device->total_bytes, plan.minimum_budget);
+  EXPECT_LT(narrow.options().prefill_chunk, wide.options().prefill_chunk);
+  deferred.options.memory.free -= 1;
+  deferred.put_into(o);
+  EXPECT_THAT(refusal(o), HasSubstr("the largest context in what is free is 2047"));
 }
 
 TEST(EngineOnADevice, PrefillRoundsAreWiderThanTheCpus) {
@@ -451,6 +532,9 @@ TEST(EngineDevice, OptionsThatDoNotBelongToTheDeviceAreRefused) {
   o.vram = 1 << 30;
   EXPECT_THAT(refusal(o), HasSubstr("--vram"));
   o.vram.reset();
+  o.graphs = false;
+  EXPECT_THAT(refusal(o), HasSubstr("--no-graphs: the CPU records no rounds; leave it out"));
+  o.graphs = true;
   o.device = "cuda:0";
   o.reader.mode = IoMode::buffered;
   EXPECT_THAT(refusal(o), HasSubstr("--io and --read-advice: every expert stays in the memory of cuda:0"));

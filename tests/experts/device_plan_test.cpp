@@ -73,6 +73,27 @@ TEST(DevicePlan, ABudgetOverTheDeviceIsRefusedWithItsSize) {
   EXPECT_THAT(plan.warnings[0], HasSubstr("above the 90.0 GiB that are free on cuda:0"));
 }
 
+TEST(DevicePlan, WhatIsNotFreeIsRefusedWhateverTheBudget) {
+  DevicePlanRequest r = request();
+  r.vram = 95 * gib;
+  const uint64_t needed = device_bytes(r, 1000);
+  r.memory.free = needed;
+  EXPECT_EQ(make_device_plan(r, r).warnings.size(), 1u) << "it fits, though the budget does not";
+  r.memory.free = needed - 1;
+  const std::string text = refusal(r), bytes = std::to_string(needed);
+  EXPECT_THAT(text, HasSubstr("(" + bytes + " bytes) of its memory, 14.0 GiB of them routed experts"));
+  EXPECT_THAT(text, HasSubstr("the budget (--vram) is 95.0 GiB (102005473280 bytes), and 18.1 GiB (" +
+                              std::to_string(needed - 1) + " bytes) are free"));
+  EXPECT_THAT(text, HasSubstr("(" + bytes +
+                              " bytes), more than is free; the largest context in what is free is 999"));
+  r.context = 999;
+  EXPECT_EQ(refusal(r), "fits");
+  r.memory.free = 10 * gib;
+  EXPECT_THAT(refusal(r), HasSubstr("no context fits in what is free: streaming to a GPU is not available"));
+  r.vram = 5 * gib;
+  EXPECT_THAT(refusal(r), HasSubstr("no context fits in this budget"));
+}
+
 TEST(DevicePlan, ARefusalsNumbersFitAndOneLessOrMoreDoesNot) {
   DevicePlanRequest r = request();
   r.vram = 17 * gib;

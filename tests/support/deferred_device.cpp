@@ -211,7 +211,11 @@ void DeferredDevice::routed_experts(const RoutedArgs& a) {
   enqueue([=, this] { run_routed(a); });
 }
 void DeferredDevice::choose(const ChooseArgs& a) {
-  enqueue([=, this] { cpu_->choose(a); });
+  enqueue([=, this] {
+    cpu_->choose(a);
+    if (!options_.wrong_choice) return;
+    for (int r = 0; r < a.rows; ++r) a.choice[r].token ^= 1;
+  });
 }
 void DeferredDevice::gated(const GatedArgs& a) {
   enqueue([=, this] { cpu_->gated(a); });

@@ -19,6 +19,7 @@ class DeferredDevice final : public Device {
   struct Options {
     int threads = 2;
     bool recordings = true;
+    bool wrong_choice = false;  ///< choose() takes the token beside the right one
     DeviceMemory memory{uint64_t{8} << 30, uint64_t{6} << 30, uint64_t{1} << 28};
     uint64_t overhead_bytes = 1 << 20;
     int fail_operation = 0, fail_wait = 0;  ///< the n-th (from 1) throws; 0: none
