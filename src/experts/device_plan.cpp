@@ -88,8 +88,9 @@ DevicePlan make_device_plan(const DevicePlanRequest& r, const DevicePlanRequest&
   if (plan.total_bytes > device_room(r)) refuse(r, plan, plan.total_bytes);
   plan.headroom_bytes = plan.budget_bytes - plan.total_bytes;
   if (r.vram && *r.vram > r.memory.free)
-    plan.warnings.push_back(fmt::format("--vram {} is above the {} that are free on {}: loading may fail",
-                                        human_bytes(*r.vram), human_bytes(r.memory.free), r.device));
+    plan.warnings.push_back(
+        fmt::format("--vram {} is above the {} that are free on {}: the plan keeps to what is free",
+                    human_bytes(*r.vram), human_bytes(r.memory.free), r.device));
   return plan;
 }
 
