@@ -21,6 +21,10 @@ constexpr size_t kernel_upload_bytes = 2 << 20;
 /// of a 48-layer model take.
 constexpr uint64_t recordings_bytes = uint64_t{96} << 20;
 
+bool in_words(const void* a, const void* b, size_t bytes) {
+  return (reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) | bytes) % sizeof(uint32_t) == 0;
+}
+
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 int open_index(int index) {
@@ -204,7 +208,7 @@ void CudaDevice::upload(void* device_destination, const void* host_source, size_
   begin_operation();
   const bool ours = is_ours(host_source);
   WEIR_CHECK(ours || !capturing_, "an upload of memory that a replay would not find");
-  if (ours && bytes <= kernel_upload_bytes && bytes % 4 == 0)
+  if (ours && bytes <= kernel_upload_bytes && in_words(device_destination, host_source, bytes))
     copy_mapped(stream_, device_destination, host_source, bytes);
   else
     check(cudaMemcpyAsync(device_destination, host_source, bytes, cudaMemcpyHostToDevice, stream_.handle),
@@ -217,7 +221,7 @@ void CudaDevice::download(void* host_destination, const void* device_source, siz
   begin_operation();
   const bool ours = is_ours(host_destination);
   WEIR_CHECK(ours || !capturing_, "a download to memory that a replay would not find");
-  if (ours && bytes <= kernel_copy_bytes && bytes % 4 == 0) {
+  if (ours && bytes <= kernel_copy_bytes && in_words(host_destination, device_source, bytes)) {
     copy_mapped(stream_, host_destination, device_source, bytes);
   } else {
     check(cudaMemcpyAsync(host_destination, device_source, bytes, cudaMemcpyDeviceToHost, stream_.handle),

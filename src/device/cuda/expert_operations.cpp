@@ -49,7 +49,6 @@ void CudaDevice::route(const RouteArgs& args) {
 /// The groups of these ids: route() left them, where it was the last to write ids.
 void CudaDevice::group_rows(const RoutedArgs& args) {
   const bool there = grouped_ids_ == args.ids && grouped_rows_ == args.rows;
-  grouped_ids_ = nullptr;  // one use: the ids may be overwritten by a copy that nobody tells us of
   if (there) return;
   uint64_t* stamp = stream_.take_stamp();
   group_pairs(stream_, args.ids, args.rows, args.top_k, args.bank.experts, groups());
@@ -76,6 +75,7 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
     account_.bytes_per_visit[role] += expert_bytes, ++account_.visit_layers[role];
   const bool by_pair = lone || (args.rows == 1 && quantised(bank.gate.type) && quantised(bank.down.type));
   if (!by_pair) group_rows(args);
+  grouped_ids_ = nullptr;  // one use: the ids may be overwritten by a copy that nobody tells us of
   expert_inner(args, ready, lone);
   expert_outer(args, lone);
   end_operation();

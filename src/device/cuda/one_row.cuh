@@ -230,8 +230,8 @@ __device__ __forceinline__ void quantise_own(const OwnActs& to, const float* x, 
   __syncthreads();
 }
 
-/// Lane 0 starts the copy of `bytes` (a multiple of 16) to the warp's weights; another may follow with
-/// copy_more() before wait_copied(). `barrier` is the warp's own.
+/// The copy() calls that follow bring `bytes` (a multiple of 16) in all to the warp's weights, and
+/// barrier_wait(barrier, 0) waits for them. `barrier` is the warp's own.
 __device__ __forceinline__ void begin_copies(uint64_t* barrier, uint32_t bytes) {
   if (threadIdx.x % 32 == 0) {
     barrier_init(barrier, 1);
