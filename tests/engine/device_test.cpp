@@ -1,75 +1,15 @@
 // The engine on a device whose memory the host cannot touch, that works later and routes by itself: the same
 // tokens and logits as on the CPU device, rounds recorded and replayed, memory as the device's plan says.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/device_cases.h"
 #include "lab/verify.h"
-#include "support/deferred_device.h"
-#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
 
 namespace weir {
 namespace {
-
-using test::DeferredDevice;
-using ::testing::HasSubstr;
-
-struct Deferred {
-  DeferredDevice::Options options;
-  std::shared_ptr<DeferredDevice::Counters> counters = std::make_shared<DeferredDevice::Counters>();
-  void put_into(EngineOptions& o) const {
-    o.make_device = [options = options, counters = counters] {
-      return std::make_unique<DeferredDevice>(options, counters);
-    };
-  }
-};
-
-EngineOptions options() {
-  EngineOptions o;
-  o.model = testing::pocket_model();
-  o.context = 300;
-  o.threads = 2;
-  return o;
-}
-
-Request request(int n, int prompt_tokens = 5) {
-  Request r;
-  for (int i = 0; i < prompt_tokens; ++i) r.prompt.push_back((i * 977 + 100) % 8000);
-  r.max_tokens = n;
-  r.sampler.greedy = true;
-  r.ignore_eos = true;
-  return r;
-}
-
-std::unique_ptr<Engine> open(const EngineOptions& o) {
-  auto engine = std::make_unique<Engine>(o);
-  engine->load();
-  return engine;
-}
-
-/// All requests at once.
-std::vector<Result> run_all(Engine& engine, const std::vector<Request>& requests) {
-  for (const Request& r : requests) engine.submit(r);
-  while (engine.step()) {
-  }
-  auto results = engine.take_finished();
-  std::sort(results.begin(), results.end(), [](const Result& a, const Result& b) { return a.id < b.id; });
-  return results;
-}
-
-void expect_equal(const std::vector<Result>& a, const std::vector<Result>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_EQ(a[i].tokens, b[i].tokens) << i;
-    EXPECT_EQ(a[i].logits_hash, b[i].logits_hash) << i;
-    EXPECT_EQ(a[i].finish, b[i].finish) << i;
-  }
-}
 
 TEST(EngineOnADevice, EveryKindOfRequestEqualsTheCpus) {
   Request sampled = request(9, 30), hashed = request(12, 70), penalised = request(7), forced = request(3),
@@ -263,102 +203,6 @@ TEST(EngineOnADevice, ThePlanIsWhatTheDeviceAllocates) {
   EXPECT_EQ(engine->plan().request.weight_bytes, 0u);
 }
 
-TEST(EngineOnADeviceSlow, TheWholeMatrixIsEqualToItsReferences) {
-  EngineOptions o = options();
-  o.context = 128;
-  const Deferred deferred;
-  deferred.put_into(o);
-  const auto cells = lab::verify_matrix(o, Engine(o));
-  std::vector<std::string> names;
-  for (const auto& cell : cells) names.push_back(cell.name);
-  EXPECT_THAT(names, ::testing::IsSupersetOf({"graphs off", "lanes 4", "ledger 1", "prefill chunk 7", "cpu",
-                                              "portable", "portable, lanes 4", "choice on the GPU",
-                                              "choice on the GPU, lanes 4"}));
-  EXPECT_THAT(names, ::testing::Not(::testing::Contains(::testing::HasSubstr("slots")))) << "nothing streams";
-  const std::vector<lab::VerifyPrompt> prompts = {{"a", request(1, 9).prompt}, {"b", request(1, 30).prompt}};
-  std::vector<lab::VerifyOutcome> outcomes;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    outcomes.push_back(lab::run_cell(cells[i], prompts, 5));
-    const size_t reference = lab::reference_of(cells, i);
-    EXPECT_EQ(cells[reference].name, cells[i].reference.empty() ? "base" : "cpu");
-    for (const auto& line : lab::differences(outcomes[reference], outcomes[i])) ADD_FAILURE() << line;
-  }
-  EXPECT_TRUE(lab::differences(outcomes.front(), outcomes.back()).empty()) << "here both compute on the CPU";
-}
-
-/// What an engine with these options is refused for; "opened" where it is not.
-std::string refusal(const EngineOptions& o) {
-  try {
-    const Engine engine(o);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.exit_code(), 2);
-    return e.what();
-  }
-  return "opened";
-}
-
-const lab::VerifyCell& cell_named(const std::vector<lab::VerifyCell>& cells, const std::string& name) {
-  const auto found = std::find_if(cells.begin(), cells.end(), [&](const auto& c) { return c.name == name; });
-  if (found == cells.end()) throw std::runtime_error("no cell " + name);
-  return *found;
-}
-
-TEST(EngineOnADevice, VerifyComparesTheDevicesOwnChoiceByTokensAlone) {
-  EngineOptions o = options();
-  o.context = 64;
-  const Deferred deferred;
-  deferred.put_into(o);
-  const auto cells = lab::verify_matrix(o, Engine(o));
-  const std::vector<lab::VerifyPrompt> prompts = {{"a", request(1, 9).prompt}, {"b", request(1, 30).prompt}};
-  constexpr int n = 5;
-  const lab::VerifyOutcome base = lab::run_cell(cells[0], prompts, n);
-  EXPECT_FALSE(base.tokens_only);
-  for (const std::string name : {"choice on the GPU", "choice on the GPU, lanes 4"}) {
-    const lab::VerifyCell& cell = cell_named(cells, name);
-    EXPECT_EQ(cell.quick, name == "choice on the GPU");
-    EXPECT_EQ(cell.together, !cell.quick);
-    EXPECT_EQ(cell.reference, "");
-    deferred.counters->downloaded_bytes = 0;
-    const lab::VerifyOutcome outcome = lab::run_cell(cell, prompts, n);
-    EXPECT_GT(deferred.counters->downloaded_bytes, 0u);
-    EXPECT_LE(deferred.counters->downloaded_bytes, prompts.size() * n * sizeof(Choice)) << "logits came";
-    EXPECT_TRUE(outcome.tokens_only);
-    EXPECT_TRUE(outcome.logits_hash.empty());
-    EXPECT_EQ(outcome.tokens, base.tokens);
-    EXPECT_TRUE(lab::differences(base, outcome).empty()) << name;
-    EXPECT_TRUE(lab::locate_difference(cells[0], cell, prompts, n).first.operation.empty());
-  }
-}
-
-TEST(EngineOnADevice, VerifysCpuCellTakesNothingThatOnlyAGpuHas) {
-  EngineOptions o = options();
-  const Deferred deferred;
-  deferred.put_into(o);
-  o.graphs = false;
-  o.vram = deferred.options.memory.free;
-  EXPECT_EQ(refusal(cell_named(lab::verify_matrix(o, Engine(o)), "cpu").options), "opened");
-}
-
-TEST(EngineOnADevice, VerifyFindsADeviceThatChoosesWrongly) {
-  EngineOptions o = options();
-  o.context = 64;
-  Deferred deferred;
-  deferred.options.wrong_choice = true;
-  deferred.put_into(o);
-  const auto cells = lab::verify_matrix(o, Engine(o));
-  const std::vector<lab::VerifyPrompt> prompts = {{"a", request(1, 9).prompt}};
-  const lab::VerifyCell& choice = cell_named(cells, "choice on the GPU");
-  const lab::VerifyOutcome base = lab::run_cell(cells[0], prompts, 4);
-  for (const char* name : {"graphs off", "ledger 1"})  // the host chooses from their logits
-    EXPECT_TRUE(lab::differences(base, lab::run_cell(cell_named(cells, name), prompts, 4)).empty()) << name;
-  const auto lines = lab::differences(base, lab::run_cell(choice, prompts, 4));
-  ASSERT_EQ(lines.size(), 1u);
-  EXPECT_THAT(lines[0], HasSubstr("choice on the GPU, prompt a: new token 0: "));
-  const lab::Parting parting = lab::locate_difference(cells[0], choice, prompts, 4);
-  EXPECT_EQ(parting.first.operation, "head or sample") << "not the embedding that follows from it";
-  EXPECT_EQ(parting.first.position, 9);
-}
-
 /// The exact bytes, in parentheses, behind `before` in a message.
 uint64_t bytes_after(const std::string& text, const std::string& before) {
   const size_t at = text.find(before), open = text.find('(', at);
@@ -430,117 +274,6 @@ TEST(EngineOnADevice, PrefillRoundsAreWiderThanTheCpus) {
   const Deferred deferred;
   deferred.put_into(o);
   EXPECT_EQ(Engine(o).options().prefill_chunk, 2048);
-}
-
-TEST(EngineOnADevice, ADamagedWeightIsNamedThroughTheDevice) {
-  const test::TempDir dir;
-  test::TinyModelOptions shape;
-  const std::string path = test::write_tiny_model(dir.file("tiny.gguf"), shape);
-  EngineOptions o;
-  o.model = path;
-  o.context = 64;
-  const auto model = gguf::Model::open(path);
-  const auto& tensor = model.tensor("output_norm.weight");
-  FILE* file = fopen(path.c_str(), "r+b");
-  ASSERT_NE(file, nullptr);
-  const float bad = std::numeric_limits<float>::quiet_NaN();
-  fseek(file, static_cast<long>(tensor.offset), SEEK_SET);
-  fwrite(&bad, sizeof bad, 1, file);
-  fclose(file);
-  const Deferred deferred;
-  deferred.put_into(o);
-  const auto engine = open(o);
-  Request r = request(4);
-  r.prompt = {1, 2, 3};
-  for (int i = 0; i < 2; ++i) {
-    const Result result = engine->run(r);
-    EXPECT_EQ(result.finish, Finish::failed);
-    EXPECT_THAT(result.error, HasSubstr("tensor output_norm.weight holds a NaN or an infinity"));
-  }
-}
-
-/// Runs `requests` on a device with a fault, then, on the same engine, again.
-void expect_a_round_to_fail_alone(EngineOptions o, const DeferredDevice::Options& faulty,
-                                  const std::string& says, const std::vector<Request>& requests,
-                                  const std::vector<Result>& expected) {
-  const Deferred deferred{faulty};
-  deferred.put_into(o);
-  const auto engine = open(o);
-  for (const Request& r : requests) engine->submit(r);
-  int thrown = 0;
-  for (bool more = true; more;) try {
-      more = engine->step();
-    } catch (const Error& e) {
-      ++thrown;
-      EXPECT_EQ(e.what(), says);
-    }
-  EXPECT_EQ(thrown, 1);
-  auto results = engine->take_finished();
-  ASSERT_EQ(results.size(), requests.size());
-  std::sort(results.begin(), results.end(), [](const Result& a, const Result& b) { return a.id < b.id; });
-  int failed = 0;
-  for (const Result& r : results) {
-    const bool whole = r.finish != Finish::failed;
-    failed += !whole;
-    EXPECT_EQ(r.error, whole ? "" : says);
-    EXPECT_EQ(r.error_kind, Error::Kind::failure);
-    if (whole) {
-      EXPECT_EQ(r.tokens, expected[static_cast<size_t>(&r - results.data())].tokens);
-    }
-  }
-  EXPECT_TRUE(failed == 1 || failed == 2) << failed << ": those that were open, not the one that waited";
-  expect_equal(run_all(*engine, requests), expected);
-}
-
-TEST(EngineDevice, AnErrorInARoundFailsTheOpenRequestsAndNothingElse) {
-  EngineOptions o = options();
-  o.lanes = 2;
-  const std::vector<Request> requests{request(12), request(9, 40), request(7, 3)};
-  const Deferred sound;
-  sound.put_into(o);
-  const auto engine = open(o);
-  const int operations = sound.counters->operations, waits = sound.counters->waits;  // of loading
-  const auto expected = run_all(*engine, requests);
-  const int more = sound.counters->operations - operations;
-  for (const bool ledger : {false, true}) {
-    o.ledger.enabled = ledger;
-    for (const int n : {1, more / 4, more / 2}) {  // in a prompt, and while a round is recorded
-      DeferredDevice::Options faulty;
-      faulty.fail_operation = operations + n;
-      expect_a_round_to_fail_alone(o, faulty, "deferred: an operation failed", requests, expected);
-    }
-    for (const int n : {1, 2, 5}) {
-      DeferredDevice::Options faulty;
-      faulty.fail_wait = waits + n;
-      expect_a_round_to_fail_alone(o, faulty, "deferred: the device is lost", requests, expected);
-    }
-  }
-}
-
-TEST(EngineDevice, OptionsThatDoNotBelongToTheDeviceAreRefused) {
-  EngineOptions o = options();
-  o.device = "gpu";
-  EXPECT_THAT(refusal(o), HasSubstr("--device 'gpu': expected cpu, or cuda:N"));
-  o.device = "cuda:-1";
-  EXPECT_THAT(refusal(o), HasSubstr("--device 'cuda:-1'"));
-  o.device = "cuda:99";
-  EXPECT_THAT(refusal(o), HasSubstr("--device cuda:99: "));
-  o.device = "cpu";
-  o.arithmetic = Arithmetic::fast;
-  EXPECT_THAT(refusal(o), HasSubstr("--arithmetic fast"));
-  o.arithmetic.reset();
-  o.vram = 1 << 30;
-  EXPECT_THAT(refusal(o), HasSubstr("--vram"));
-  o.vram.reset();
-  o.graphs = false;
-  EXPECT_THAT(refusal(o), HasSubstr("--no-graphs: the CPU records no rounds; leave it out"));
-  o.graphs = true;
-  o.device = "cuda:0";
-  o.reader.mode = IoMode::buffered;
-  EXPECT_THAT(refusal(o), HasSubstr("--io and --read-advice: every expert stays in the memory of cuda:0"));
-  o.reader.mode = IoMode::automatic;
-  o.reader.advice = ReadAdvice::bounded;
-  EXPECT_THAT(refusal(o), HasSubstr("--io and --read-advice"));
 }
 
 }  // namespace

@@ -42,7 +42,11 @@ struct RoundAccount {
   std::array<uint64_t, role_count> bytes_per_position{};  ///< times Rows::kv_positions
   std::array<uint64_t, role_count> bytes_per_visit{};     ///< an expert's, summed over `visit_layers`,
   std::array<uint64_t, role_count> visit_layers{};        ///< times experts visited in all of them
-  void clear() { *this = {}; }
+  /// Keeps the roles' memory: a round allocates nothing.
+  void clear() {
+    roles.clear();
+    for (auto* counts : {&bytes, &bytes_per_position, &bytes_per_visit, &visit_layers}) counts->fill(0);
+  }
 };
 
 class CudaDevice final : public Device {
