@@ -6,6 +6,7 @@
 
 #include "device/cuda/attention_fast_chunk.cuh"
 #include "device/cuda/rope.cuh"
+#include "device/cuda/stamp.cuh"
 
 namespace weir::cuda::attention {
 namespace {
@@ -72,6 +73,7 @@ __global__ void __launch_bounds__(threads, 2)
   const float* const from =
       makes_key ? rope.k + kv_head * kDim : rope.q + (first_head + min(warp, heads - 1)) * kDim;
   const float* const value_from = rope.v + kv_head * kDim;
+  fetch_parameters(args, rope, partials);
   wait_for_previous();
 
   const int position = args.rows.position[0];

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "device/cuda/attention.cuh"
+#include "device/cuda/stamp.cuh"
 
 namespace weir::cuda::attention {
 namespace {
@@ -101,6 +102,7 @@ __global__ void __launch_bounds__(threads)
       cp_async16(o + c * threads + 4 * piece, from + static_cast<int64_t>(begin + c) * n);
     cp_commit();
   };
+  fetch_parameters(args, partials, acts);
   wait_for_previous();
 
   // Few chunks: all are loaded while the row's position is on its way, those too that it does not see.

@@ -230,13 +230,14 @@ __device__ __forceinline__ void quantise_own(const OwnActs& to, const float* x, 
   __syncthreads();
 }
 
-/// The copy() calls that follow bring `bytes` (a multiple of 16) in all to the warp's weights, and
-/// barrier_wait(barrier, 0) waits for them. `barrier` is the warp's own.
-__device__ __forceinline__ void begin_copies(uint64_t* barrier, uint32_t bytes) {
-  if (threadIdx.x % 32 == 0) {
-    barrier_init(barrier, 1);
-    arrive_expecting(barrier, bytes);
-  }
+/// Every warp of the block makes its own barrier ready.
+__device__ __forceinline__ void ready(uint64_t* barrier) {
+  if (threadIdx.x % 32 == 0) barrier_init(barrier, 1);
+  __syncthreads();  // the barriers are initialised
+}
+/// The copies that follow bring `bytes` (a multiple of 16) in all; barrier_wait(barrier, 0) waits for them.
+__device__ __forceinline__ void expect(uint64_t* barrier, uint32_t bytes) {
+  if (threadIdx.x % 32 == 0) arrive_expecting(barrier, bytes);
   __syncwarp();
 }
 __device__ __forceinline__ void copy(uint8_t* to, const uint8_t* from, uint32_t bytes, uint64_t* barrier) {

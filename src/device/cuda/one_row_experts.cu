@@ -58,7 +58,9 @@ __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp
   uint8_t* weights = at + (gate_up_warps * terms_bytes<T> + 127) / 128 * 128 + warp * 2 * outs * row_bytes;
   const int first = (static_cast<int>(blockIdx.x) * gate_up_warps + warp) * outs;
   const int valid = min(outs, task.ff - first);
-  if (valid > 0) begin_copies(barrier, static_cast<uint32_t>(2 * valid * row_bytes));
+  ready(barrier);
+  if (valid > 0) expect(barrier, static_cast<uint32_t>(2 * valid * row_bytes));
+  fetch_parameters(task);
   wait_and_stamp<kStamp>(stamp_slot);
   // Only now: what is launched after this kernel starts when all that came before it is complete, the router
   // included, and may read the ids ahead of its own wait (down_sum).
@@ -112,7 +114,9 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
   uint8_t* weights = at + (pairs * terms_bytes<T> + 127) / 128 * 128 + pair * outs * row_bytes;
   const int first = static_cast<int>(blockIdx.x) * outs, valid = min(outs, task.hidden - first);
   const auto bytes = static_cast<uint32_t>(valid * row_bytes);
-  begin_copies(barrier, bytes);
+  ready(barrier);
+  expect(barrier, bytes);
+  fetch_parameters(task);
   if (task.ids_are_final)
     earlier_are_complete();
   else

@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(32 * most_warps)
   auto* terms = reinterpret_cast<float4*>(at + warp * terms_bytes<T>);
   uint8_t* weights = at + (warps * terms_bytes<T> + 127) / 128 * 128 + warp * weight_bytes;
 
+  ready(barrier);
   const int group = static_cast<int>(blockIdx.x) * warps + warp;
   MatmulTask::Target target;
   int first = 0, valid = 0;
@@ -52,12 +53,13 @@ __global__ void __launch_bounds__(32 * most_warps)
     first = (group - target.first_group) * rows;
     valid = min(rows, target.out_rows - first);
     const auto bytes = static_cast<uint32_t>(valid * row_bytes);
-    begin_copies(barrier, bytes);
+    expect(barrier, bytes);
     copy(weights, target.weight + static_cast<int64_t>(first) * row_bytes, bytes, barrier);
   }
   float ahead[8] = {};
   if constexpr (!kActs)
     if (task.norm && warp < task.supers) load_eight(task.norm + warp * super + 8 * lane, true, ahead);
+  fetch_parameters(task);
   wait_and_stamp<kStamp>(slot);
   if constexpr (!kActs) quantise_own(own, task.x, task.norm, ahead, task.eps, in);
   if (valid == 0) return;

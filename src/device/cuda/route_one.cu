@@ -205,6 +205,7 @@ template <typename W, int kChunks, bool kStamp>
 __global__ void __launch_bounds__(32 * most_segments, 1) route_one_kernel(RouteOne f, uint64_t* slot) {
   __shared__ OneShared shared;
   allow_next();
+  fetch_parameters(f);
   f.move_to_row(static_cast<int>(blockIdx.y));
   const RouteArgs& a = f.args;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, segment = thread / 32;
