@@ -105,6 +105,14 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
          weir::emulation::lane_of<uint8_t>(b, i);
   return c;
 }
+/// Two signed halves times the lower (upper) two signed bytes.
+inline int __dp2a_lo(int halves, int bytes, int c) {
+  for (int i = 0; i < 2; ++i)
+    c += weir::emulation::lane_of<int16_t>(static_cast<unsigned>(halves), i) *
+         weir::emulation::lane_of<int8_t>(static_cast<unsigned>(bytes), i);
+  return c;
+}
+inline int __dp2a_hi(int halves, int bytes, int c) { return __dp2a_lo(halves, bytes >> 16, c); }
 #define WEIR_PACKED(name, T, expression)                                            \
   inline unsigned name(unsigned a, unsigned b) {                                    \
     return weir::emulation::each<T>(a, b, [](int x, int y) { return expression; }); \

@@ -14,6 +14,12 @@ namespace weir::cuda {
 inline void allow_next() { emulation::allow_later_kernels(); }
 inline void wait_for_previous() { emulation::wait_for_earlier_kernels(); }
 inline void prefetch(const void*) {}
+
+inline int dot_unsigned(uint32_t bytes, uint32_t signed_bytes, int c) {
+  for (int i = 0; i < 4; ++i)
+    c += static_cast<int>(bytes >> 8 * i & 0xff) * static_cast<int8_t>(signed_bytes >> 8 * i & 0xff);
+  return c;
+}
 uint64_t globaltimer();
 
 void mma_k32(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);

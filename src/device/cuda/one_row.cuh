@@ -27,16 +27,22 @@ inline constexpr int term_stride = 4 * T + 1;
 template <int T>
 inline constexpr int terms_bytes = rows_at_once<T>* term_stride<T>* static_cast<int>(sizeof(float4));
 
-/// A lane's share of the activations: of its units, and its super-blocks' scales.
+/// A lane's share of the activations: of its units, and of the super-block whose terms it forms.
 template <int T>
 struct Share {
-  uint4 low[T], high[T];        ///< 16 values of sub-block 2 c, and of 2 c + 1 (c = u / 2)
-  int low_sum[T], high_sum[T];  ///< of the whole sub-blocks; zero for every second lane, which holds their
-                                ///< other halves
-  float scale[T];
+  uint4 low[T], high[T];  ///< 16 values of sub-block 2 c, and of 2 c + 1 (c = u / 2)
+  uint4 sums;             ///< of the eight sub-blocks of super-block own_super<T>()
+  float scale;            ///< of that super-block
 };
 
-/// From shared or global memory; super-blocks from `supers` on give zeros.
+/// A lane forms the terms of product u of its group: of row u / T, t = u % T.
+template <int T>
+__device__ __forceinline__ int own_super() {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return 4 * (lane % 8 % T) + lane / 8;
+}
+
+/// From shared or global memory; super-blocks from `supers` on are the last: nothing comes of theirs.
 template <int T>
 __device__ __forceinline__ Share<T> load_share(const int8_t* q, const int16_t* sums, const float* scale,
                                                int supers) {
@@ -44,30 +50,19 @@ __device__ __forceinline__ Share<T> load_share(const int8_t* q, const int16_t* s
   Share<T> s;
 #pragma unroll
   for (int t = 0; t < T; ++t) {
-    const int b = 4 * t + g;
-    s.low[t] = s.high[t] = {0, 0, 0, 0};
-    s.low_sum[t] = s.high_sum[t] = 0;
-    s.scale[t] = 0;
-    if (b < supers) {
-      const int8_t* at = q + super * b + 64 * (u / 2) + 16 * (u % 2);
-      s.low[t] = *reinterpret_cast<const uint4*>(at);
-      s.high[t] = *reinterpret_cast<const uint4*>(at + 32);
-      if (u % 2 == 0) {
-        const uint32_t pair = *reinterpret_cast<const uint32_t*>(sums + 8 * b + u);
-        s.low_sum[t] = static_cast<int16_t>(pair & 0xffffu);
-        s.high_sum[t] = static_cast<int32_t>(pair) >> 16;
-      }
-      s.scale[t] = scale[b];
-    }
+    const int8_t* at = q + super * min(4 * t + g, supers - 1) + 64 * (u / 2) + 16 * (u % 2);
+    s.low[t] = *reinterpret_cast<const uint4*>(at);
+    s.high[t] = *reinterpret_cast<const uint4*>(at + 32);
   }
+  const int own = min(own_super<T>(), supers - 1);
+  s.sums = *reinterpret_cast<const uint4*>(sums + 8 * own);
+  s.scale = scale[own];
   return s;
 }
 
-__device__ __forceinline__ int dot(const uint4& levels, const uint4& q) {
-  int sum = __dp4a(static_cast<int>(levels.x), static_cast<int>(q.x), 0);
-  sum = __dp4a(static_cast<int>(levels.y), static_cast<int>(q.y), sum);
-  sum = __dp4a(static_cast<int>(levels.z), static_cast<int>(q.z), sum);
-  return __dp4a(static_cast<int>(levels.w), static_cast<int>(q.w), sum);
+/// The products of 16 unsigned bytes and 16 signed ones.
+__device__ __forceinline__ int dot(uint32_t x, uint32_t y, uint32_t z, uint32_t w, const uint4& q) {
+  return dot_unsigned(w, q.w, dot_unsigned(z, q.z, dot_unsigned(y, q.y, dot_unsigned(x, q.x, 0))));
 }
 
 /// Adds value i of all eight lanes of a group into lane i of the group.
@@ -85,79 +80,76 @@ __device__ __forceinline__ int transpose_sum(int (&v)[products]) {
   return v[0];
 }
 
-/// The u-th of eight values, in registers.
-template <typename V>
-__device__ __forceinline__ V pick(const V (&v)[products], int u) {
-  const V a = (u & 1) ? v[1] : v[0], b = (u & 1) ? v[3] : v[2], c = (u & 1) ? v[5] : v[4],
-          d = (u & 1) ? v[7] : v[6];
-  const V e = (u & 2) ? b : a, f = (u & 2) ? d : c;
-  return (u & 4) ? f : e;
+/// The sum of a block's minima times its sub-blocks' sums (quant/q4_k.h); `head` is the block's first 16
+/// bytes.
+__device__ __forceinline__ int minima_product(const uint4& head, const uint4& sums) {
+  const auto first = static_cast<int>(head.z & 0x3f3f3f3fu);
+  const auto last = static_cast<int>((head.w >> 4 & 0x0f0f0f0fu) | (head.z >> 2 & 0x30303030u));
+  int product = __dp2a_lo(static_cast<int>(sums.x), first, 0);
+  product = __dp2a_hi(static_cast<int>(sums.y), first, product);
+  product = __dp2a_lo(static_cast<int>(sums.z), last, product);
+  return __dp2a_hi(static_cast<int>(sums.w), last, product);
 }
 
 /// Outputs of the rows_at_once<T> weight rows at `weights` (shared memory, `stride` bytes apart, 16-byte
-/// aligned; row r is copied row min(r, valid - 1)): lane r < rows_at_once<T> returns row r's, the others
-/// nothing of use. `terms`: the warp's own scratch.
+/// aligned): lane r < rows_at_once<T> returns row r's, the others nothing of use. Rows that were not copied
+/// may hold anything. `terms`: the warp's own scratch.
 template <int T>
-__device__ __forceinline__ float outputs(const uint8_t* weights, int stride, int valid, int supers,
-                                         const Share<T>& x, float4* terms) {
+__device__ __forceinline__ float outputs(const uint8_t* weights, int stride, int supers, const Share<T>& x,
+                                         float4* terms) {
   constexpr int rows = rows_at_once<T>;
   const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 8, u = lane % 8, c = u / 2;
-  int total[products], minimum[products];
-  uint32_t factors[products];  // d and dmin, two halves
+  // Scales of sub-blocks 2 c and 2 c + 1: bytes of (word & mask) | (head.y >> 2 & upper_mask).
+  const bool upper = c >= 2;
+  const uint32_t mask = upper ? 0x0f0f0f0fu : 0x3f3f3f3fu, upper_mask = upper ? 0x30303030u : 0;
+  const unsigned low_scale = 0x4440u + 2 * (c % 2), high_scale = low_scale + 1;
+  int total[products];
 #pragma unroll
-  for (int k = 0; k < products; ++k) {
-    const int r = k / T, t = k % T, b = 4 * t + g;
-    const uint8_t* row = weights + (r < valid ? r : valid - 1) * stride;
-    const uint8_t* block = row + (b < supers ? b : supers - 1) * block_bytes;
-    const uint4 head = *reinterpret_cast<const uint4*>(block);
-    const uint4 quants = *reinterpret_cast<const uint4*>(block + quant::Q4_K::qs_offset + 16 * u);
-    const uint4 low = {quants.x & 0x0f0f0f0fu, quants.y & 0x0f0f0f0fu, quants.z & 0x0f0f0f0fu,
-                       quants.w & 0x0f0f0f0fu};
-    const uint4 high = {quants.x >> 4 & 0x0f0f0f0fu, quants.y >> 4 & 0x0f0f0f0fu, quants.z >> 4 & 0x0f0f0f0fu,
-                        quants.w >> 4 & 0x0f0f0f0fu};
-    // Scales and minima of sub-blocks 2 c and 2 c + 1, in the two low bytes (quant/q4_k.h).
-    const int shift = 16 * (c % 2);
-    const uint32_t first = head.y >> shift, second = head.z >> shift, third = head.w >> shift;
-    const uint32_t scales = c < 2 ? first & 0x3f3fu : (third & 0x0f0fu) | (first >> 2 & 0x3030u);
-    const uint32_t minima = c < 2 ? second & 0x3f3fu : (third >> 4 & 0x0f0fu) | (second >> 2 & 0x3030u);
-    total[k] = static_cast<int>(scales & 0xffu) * dot(low, x.low[t]) +
-               static_cast<int>(scales >> 8) * dot(high, x.high[t]);
-    minimum[k] =
-        static_cast<int>(minima & 0xffu) * x.low_sum[t] + static_cast<int>(minima >> 8) * x.high_sum[t];
-    factors[k] = head.x;
+  for (int t = 0; t < T; ++t) {
+    const uint8_t* block = weights + min(4 * t + g, supers - 1) * block_bytes;
+#pragma unroll
+    for (int r = 0; r < rows; ++r, block += stride) {
+      const uint4 head = *reinterpret_cast<const uint4*>(block);
+      const uint4 quants = *reinterpret_cast<const uint4*>(block + quant::Q4_K::qs_offset + 16 * u);
+      constexpr uint32_t nibbles = 0x0f0f0f0fu;
+      const int low =
+          dot(quants.x & nibbles, quants.y & nibbles, quants.z & nibbles, quants.w & nibbles, x.low[t]);
+      // Sixteen times the levels: the sum is shifted instead of each word.
+      const int high =
+          dot(quants.x & ~nibbles, quants.y & ~nibbles, quants.z & ~nibbles, quants.w & ~nibbles, x.high[t]) >>
+          4;
+      const uint32_t scales = ((upper ? head.w : head.y) & mask) | (head.y >> 2 & upper_mask);
+      total[r * T + t] = static_cast<int>(__byte_perm(scales, 0, low_scale)) * low +
+                         static_cast<int>(__byte_perm(scales, 0, high_scale)) * high;
+    }
   }
-  const int whole = transpose_sum(total), least = transpose_sum(minimum);
-  const uint32_t own = pick(factors, u);
-  float scales[T];  // halved bit by bit: an index would put x into local memory
-#pragma unroll
-  for (int t = 0; t < T; ++t) scales[t] = x.scale[t];
-#pragma unroll
-  for (int half = T / 2; half > 0; half /= 2) {
-#pragma unroll
-    for (int t = 0; t < half; ++t) scales[t] = (u & half) != 0 ? scales[t + half] : scales[t];
-  }
-  const float scale = scales[0];
-  const float d = __half2float(__ushort_as_half(static_cast<unsigned short>(own & 0xffffu))),
-              dmin = __half2float(__ushort_as_half(static_cast<unsigned short>(own >> 16)));
-  terms[u / T * term_stride<T> + 4 * (u % T) + g] = {d * scale, static_cast<float>(whole), -(dmin * scale),
-                                                     static_cast<float>(least)};
+  const int whole = transpose_sum(total);
+  const int own = own_super<T>();
+  const uint4 head =
+      *reinterpret_cast<const uint4*>(weights + u / T * stride + min(own, supers - 1) * block_bytes);
+  const int least = minima_product(head, x.sums);
+  const float d = __half2float(__ushort_as_half(static_cast<unsigned short>(head.x & 0xffffu))),
+              dmin = __half2float(__ushort_as_half(static_cast<unsigned short>(head.x >> 16)));
+  terms[u / T * term_stride<T> + own] = {d * x.scale, static_cast<float>(whole), -(dmin * x.scale),
+                                         static_cast<float>(least)};
   __syncwarp();
   float y = 0;
   if (lane < rows) {
+    constexpr int segment = static_cast<int>(kSegment) / super;
     const float4* term = terms + lane * term_stride<T>;
     float acc = 0;
 #pragma unroll
     for (int b = 0; b < 4 * T; ++b) {
-      if (b >= supers) break;
-      if (b > 0 && b % (static_cast<int>(kSegment) / super) == 0) {
-        y = b == static_cast<int>(kSegment) / super ? acc : y + acc;
+      const float4 v = term[b];
+      if (b >= supers) continue;
+      if (b > 0 && b % segment == 0) {
+        y = b == segment ? acc : y + acc;
         acc = 0;
       }
-      const float4 v = term[b];
       acc = std::fma(v.x, v.y, acc);
       acc = std::fma(v.z, v.w, acc);
     }
-    y = supers <= static_cast<int>(kSegment) / super ? acc : y + acc;
+    y = supers <= segment ? acc : y + acc;
   }
   __syncwarp();  // the terms are free
   return y;

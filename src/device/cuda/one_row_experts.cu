@@ -16,7 +16,7 @@ struct GateUp {
   uint64_t gate_stride = 0, up_stride = 0;
   const int32_t* slot_of = nullptr;
   const int32_t* ids = nullptr;
-  int ff = 0, supers = 0, top_k = 0;
+  int ff = 0, supers = 0;
   const float* x = nullptr;
   Acts acts;
   float* act = nullptr;
@@ -42,13 +42,15 @@ __device__ __forceinline__ int slot_of_expert(const int32_t* slot_of, int expert
   return slot_of ? __ldcg(slot_of + expert) : expert;
 }
 
-/// blockIdx.y: the pair; a warp has rows_at_once / 2 rows of gate and the same of up.
+/// blockIdx.z: the row; blockIdx.y: which of its experts. A warp has rows_at_once / 2 rows of gate and the same
+/// of up.
 template <int T, bool kActs, bool kStamp>
 __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp task, uint64_t* stamp_slot) {
   constexpr int outs = rows_at_once<T> / 2;
   WEIR_DYNAMIC_SHARED(shared);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32),
-            pair = static_cast<int>(blockIdx.y), in = task.supers * super;
+            row = static_cast<int>(blockIdx.z), in = task.supers * super,
+            pair = row * static_cast<int>(gridDim.y) + static_cast<int>(blockIdx.y);
   const int row_bytes = task.supers * block_bytes;
   auto* barrier = reinterpret_cast<uint64_t*>(shared) + warp;
   uint8_t* at = shared + 128;
@@ -77,12 +79,11 @@ __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp
     quantise_own(own, task.x, nullptr, none, 0, in);
   }
   if (valid <= 0) return;
-  const int row = kActs ? pair / task.top_k : 0;
   const Share<T> x = kActs ? load_share<T>(task.acts.q + row * in, task.acts.sums + row * (in / 32),
                                            task.acts.scale + row * task.supers, task.supers)
                            : load_share<T>(own.q, own.sums, own.scale, task.supers);
   barrier_wait(barrier, 0);
-  const float y = outputs<T>(weights, row_bytes, 2 * valid, task.supers, x, terms);
+  const float y = outputs<T>(weights, row_bytes, task.supers, x, terms);
   const float up = __shfl_down_sync(all_lanes, y, valid);
   if (lane < valid) task.act[static_cast<int64_t>(pair) * task.ff + first + lane] = silu_f32(y) * up;
 }
@@ -148,7 +149,7 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
   __syncwarp();
   const Share<T> x = load_share<T>(own.q, own.sums, own.scale, task.supers);
   barrier_wait(barrier, 0);
-  const float y = outputs<T>(weights, row_bytes, valid, task.supers, x, terms);
+  const float y = outputs<T>(weights, row_bytes, task.supers, x, terms);
   if (lane < valid) parts[pair * outs + lane] = y;
   // Every lane of the first warp needs all weights, in order.
   __shared__ float weight_of[most_experts];
@@ -162,7 +163,7 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
 }
 
 template <int T>
-void launch_gate_up(Stream& s, const GateUp& task, int pairs) {
+void launch_gate_up(Stream& s, const GateUp& task, int rows, int top_k) {
   constexpr int outs = rows_at_once<T> / 2;
   const bool has_acts = task.x == nullptr;
   const int bytes = 128 + (has_acts ? 0 : own_acts_bytes(task.supers * super)) +
@@ -175,7 +176,8 @@ void launch_gate_up(Stream& s, const GateUp& task, int pairs) {
   if (bytes > 48 * 1024) allow_shared(kernel, static_cast<size_t>(bytes), "one_row_gate_up");
   constexpr int block_outs = gate_up_warps * outs;
   launch(s, "one_row_gate_up", kernel,
-         dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs), static_cast<unsigned>(pairs)),
+         dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs), static_cast<unsigned>(top_k),
+              static_cast<unsigned>(rows)),
          dim3(32 * gate_up_warps), static_cast<size_t>(bytes), task, slot);
 }
 
@@ -219,14 +221,13 @@ void one_row_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int 
   task.slot_of = bank.slot_of, task.ids = ids;
   task.ff = static_cast<int>(bank.gate.out), task.supers = static_cast<int>(bank.gate.in / super);
   WEIR_CHECK(rows == 1 || x == nullptr, "{} rows that are not quantised", rows);
-  task.x = x, task.acts = acts, task.act = act, task.top_k = top_k;
-  const int pairs = rows * top_k;
+  task.x = x, task.acts = acts, task.act = act;
   if (task.supers <= 4)
-    launch_gate_up<1>(s, task, pairs);
+    launch_gate_up<1>(s, task, rows, top_k);
   else if (task.supers <= 8)
-    launch_gate_up<2>(s, task, pairs);
+    launch_gate_up<2>(s, task, rows, top_k);
   else
-    launch_gate_up<4>(s, task, pairs);
+    launch_gate_up<4>(s, task, rows, top_k);
 }
 
 bool one_row_down_fits(const ExpertBank& bank, int top_k) {

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(32 * most_warps)
   const Share<T> x = kActs ? load_share<T>(task.acts.q, task.acts.sums, task.acts.scale, task.supers)
                            : load_share<T>(own.q, own.sums, own.scale, task.supers);
   barrier_wait(barrier, 0);
-  const float y = outputs<T>(weights, row_bytes, valid, task.supers, x, terms);
+  const float y = outputs<T>(weights, row_bytes, task.supers, x, terms);
   if (lane < valid) *out = target.add ? before + y : y;
 }
 

@@ -39,6 +39,16 @@ __device__ __forceinline__ uint64_t globaltimer() {
   return t;
 }
 
+// --- integers
+// ---------------------------------------------------------------------------------------------------
+
+/// c plus the products of four unsigned bytes and four signed ones.
+__device__ __forceinline__ int dot_unsigned(uint32_t bytes, uint32_t signed_bytes, int c) {
+  int d;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(bytes), "r"(signed_bytes), "r"(c));
+  return d;
+}
+
 // --- tensor cores
 // ------------------------------------------------------------------------------------------------- Lane: g =
 // lane / 4, t = lane % 4. C and D everywhere: d[0], d[1] = row g, columns 2t, 2t + 1; d[2], d[3] = row g + 8.
