@@ -240,10 +240,31 @@ TEST(Emulation, ALaunchThatHardwareWouldRefuseIsRefused) {
   };
   EXPECT_NE(text(1, 1025, 0).find("a block of (1025, 1, 1)"), std::string::npos);
   EXPECT_NE(text(dim3(1, 65536), 32, 0).find("a grid of (1, 65536, 1)"), std::string::npos);
-  EXPECT_NE(text(1, 32, 50000).find("50000 bytes of dynamic shared memory where 49152 are allowed"),
-            std::string::npos);
-  allow_shared(misuse, 50000, "a use");
-  EXPECT_EQ(text(1, 32, 50000), "no failure");
+  EXPECT_NE(text(1, 32, 233000).find("233000 bytes of dynamic shared memory"), std::string::npos);
+  EXPECT_EQ(text(1, 32, 200000), "no failure");
+}
+
+/// A recording keeps its launch: what a later, smaller one asks for must not take its memory from it.
+TEST(Emulation, ALaterLaunchLeavesAnEarlierOneItsSharedMemory) {
+  const Array<float> x(64);
+  Stream s;
+  for (const size_t bytes : {200000, 100000})
+    launch(s, "a use", misuse, 1, 32, bytes, 11, x.data(), x.data());
+  Stream other;  // asks for nothing: what it may use is what the kernel has
+  other.most_shared[reinterpret_cast<const void*>(misuse)] = 1 << 20;
+  launch(other, "a use", misuse, 1, 32, 200000, 11, x.data(), x.data());
+}
+
+TEST(Emulation, BlocksOfAWaveAreSpreadEvenly) {
+  Stream s;
+  s.multiprocessors = 132, s.shared_bytes = 228 << 10;
+  const auto blocks_that_fit = [&](size_t bytes) { return s.shared_bytes / (bytes + 1024); };
+  for (const int64_t blocks : {1, 132, 133, 256, 264, 265, 600}) {
+    const size_t share = static_cast<size_t>(blocks + 131) / 132;
+    EXPECT_EQ(blocks_that_fit(evenly_spread(s, 1000, blocks)), share) << blocks;
+  }
+  EXPECT_EQ(evenly_spread(s, 100000, 600), 100000u);  // fewer fit by themselves
+  EXPECT_EQ(evenly_spread(s, 1000, 132 * 1000), 1000u);
 }
 
 __global__ void count(int* at) {

@@ -134,8 +134,6 @@ void join_chunks(Stream& s, const AttendArgs& args, const Partials& partials) {
   constexpr size_t chunk_bytes = part * sizeof(float) + sizeof(float2) + sizeof(Factors);
   const size_t bytes = static_cast<size_t>(capacity) * chunk_bytes;
   const int parts = (args.head_dim + part - 1) / part;
-  // Always the most that any call takes: recordings keep launches of other sizes.
-  allow_shared(join_kernel, pass * chunk_bytes, "attend");
   launch(s, "attend", join_kernel,
          dim3(static_cast<unsigned>(args.heads * parts), static_cast<unsigned>(args.rows.count)),
          dim3(threads), bytes, args, partials, capacity);

@@ -93,7 +93,6 @@ void launch_chunks(Stream& s, const AttendArgs& args, const Partials& partials) 
   if (args.rows.kv_positions * 2 <= alone) packing.rows = std::min(vectors / packing.heads, args.rows.count);
   const int row_tiles = (args.rows.count + packing.rows - 1) / packing.rows;
   const int chunks = (args.rows.longest + fast_chunk - 1) / fast_chunk;
-  allow_shared(fast_chunks_kernel<kDim>, sizeof(ChunkShared<kDim>), "attend");
   launch(
       s, "attend", fast_chunks_kernel<kDim>,
       dim3(static_cast<unsigned>(row_tiles * packing.groups * args.kv_heads), static_cast<unsigned>(chunks)),

@@ -158,7 +158,6 @@ template <int kDim>
 void launch_fused(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope, const Partials& partials) {
   const Packing packing = pack(args, chunk_vectors, 1);
   const int chunks = (args.rows.longest + fast_chunk - 1) / fast_chunk;
-  allow_shared(fused_chunks_kernel<kDim>, sizeof(FusedShared<kDim>), "attend");
   launch(s, "attend", fused_chunks_kernel<kDim>,
          dim3(static_cast<unsigned>(args.kv_heads), static_cast<unsigned>(chunks),
               static_cast<unsigned>(packing.groups)),

@@ -232,7 +232,6 @@ Packing pack_walk(const AttendArgs& args) {
 
 template <int kDim>
 void launch_walk(Stream& s, const AttendArgs& args) {
-  allow_shared(fast_walk_kernel<kDim>, sizeof(WalkShared<kDim>), "attend");
   launch(s, "attend", fast_walk_kernel<kDim>, dim3(static_cast<unsigned>(fast_walk_blocks(args))),
          dim3(threads), sizeof(WalkShared<kDim>), args, pack_walk(args));
 }

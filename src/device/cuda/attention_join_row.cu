@@ -148,8 +148,6 @@ bool joins_quantised(const AttendArgs& args, const Partials& partials, const Act
 
 void join_quantised(Stream& s, const AttendArgs& args, const Partials& partials, const Acts& acts) {
   const int capacity = partials.chunks;
-  // Always the most that any call takes: recordings keep launches of other sizes.
-  allow_shared(join_row_kernel, static_cast<size_t>(shared_bytes(most_chunks)), "attend");
   launch(s, "attend", join_row_kernel, dim3(static_cast<unsigned>(acts.in / threads)), dim3(threads),
          static_cast<size_t>(shared_bytes(capacity)), args, partials, acts, capacity);
 }

@@ -94,6 +94,7 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options_(options) {
   check(cudaStreamCreateWithFlags(&stream_.handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
         "opening the device");
   stream_.multiprocessors = properties.multiProcessorCount;
+  stream_.shared_bytes = properties.sharedMemPerMultiprocessor;
   stream_.failing_launch = options.fail_launch;
   try {
     open_memory();

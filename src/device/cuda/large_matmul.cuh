@@ -177,7 +177,6 @@ void launch_matmul(Stream& s, const LargeMatmul& args) {
   while (rows_a_block > 16 && tiles(args.rows, rows_a_block) * out_tiles < s.multiprocessors)
     rows_a_block /= 2;
   constexpr size_t bytes = size_t{Stage<Codec>::count} * Stage<Codec>::bytes;
-  allow_shared(matmul<Codec>, bytes, "large_matmul");
   launch(s, "large_matmul", matmul<Codec>,
          dim3(static_cast<unsigned>(tiles(args.rows, rows_a_block)), out_tiles), dim3(threads), bytes, args,
          rows_a_block);
@@ -189,7 +188,6 @@ void launch_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& group
   constexpr size_t bytes = size_t{Stage<Codec>::count} * Stage<Codec>::bytes;
   check_aligned<Codec>(bank.gate.data, bank.gate_stride, "large_gate_up");
   check_aligned<Codec>(bank.up.data, bank.up_stride, "large_gate_up");
-  allow_shared(gate_up<Codec>, bytes, "large_gate_up");
   const auto experts = static_cast<unsigned>(std::min<int64_t>(bank.experts, int64_t{rows} * top_k));
   launch(s, "large_gate_up", gate_up<Codec>,
          dim3(static_cast<unsigned>(tiles(bank.gate.out, weight_rows / 2)), experts), dim3(threads), bytes,
@@ -201,7 +199,6 @@ void launch_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, 
                  int top_k, float* parts) {
   constexpr size_t bytes = size_t{Stage<Codec>::count} * Stage<Codec>::bytes;
   check_aligned<Codec>(bank.down.data, bank.down_stride, "large_down");
-  allow_shared(down<Codec>, bytes, "large_down");
   const auto experts = static_cast<unsigned>(std::min<int64_t>(bank.experts, int64_t{rows} * top_k));
   launch(s, "large_down", down<Codec>,
          dim3(static_cast<unsigned>(tiles(bank.down.out, weight_rows)), experts), dim3(threads), bytes, bank,

@@ -5,8 +5,9 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <set>
+#include <map>
 
 #include "base/error.h"
 
@@ -28,7 +29,8 @@ struct Stream {
   uint64_t* stamp = nullptr;
   uint64_t launches = 0;
   uint64_t failing_launch = 0;       ///< test: the how many-th from now fails, 1 the next; 0: none
-  std::set<const void*> prepared{};  ///< kernels that launch() has set up
+  size_t shared_bytes = 0;  ///< of a multiprocessor
+  std::map<const void*, size_t> most_shared{};  ///< of the kernels that launch() has set up: what each may use
   uint64_t* take_stamp() {
     uint64_t* s = stamp;
     stamp = nullptr;
@@ -43,11 +45,19 @@ void launch(Stream& s, const char* operation, void (*kernel)(P...), dim3 grid, d
             size_t shared_bytes, A&&... args) {
   WEIR_CHECK(s.stamp == nullptr, "{} begins a role but does not stamp", operation);
   const auto* function = reinterpret_cast<const void*>(kernel);
+  constexpr size_t always_allowed = 32 << 10;
+  const auto [known, first] = s.most_shared.try_emplace(function, always_allowed);
   // One division of a multiprocessor's memory for all: changing it drains the multiprocessor, and the next
   // kernel could not start early.
-  if (s.prepared.insert(function).second)
+  if (first)
     check(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, 100),
           "cudaFuncSetAttribute", operation);
+  if (shared_bytes > known->second) {  // never less again: recordings keep their launches
+    check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)),
+          "cudaFuncSetAttribute", operation);
+    known->second = shared_bytes;
+  }
   cudaLaunchAttribute attribute[1];
   attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute[0].val.programmaticStreamSerializationAllowed = 1;
@@ -60,12 +70,14 @@ void launch(Stream& s, const char* operation, void (*kernel)(P...), dim3 grid, d
   ++s.launches;
 }
 
-/// Lets a kernel use more than 48 KiB of dynamic shared memory; call before its first launch.
-template <typename K>
-void allow_shared(K* kernel, size_t bytes, const char* operation) {
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-        "cudaFuncSetAttribute", operation);
+/// Dynamic shared memory for blocks that have work for `bytes` and come in one wave: as much more as keeps
+/// each multiprocessor at its even share of them. They start while the kernel before them ends, and where
+/// that ends first more of them would be packed than the others wait for.
+inline size_t evenly_spread(const Stream& s, size_t bytes, int64_t blocks) {
+  constexpr size_t reserved = 1 << 10;  // the system's, of every block
+  const auto share = static_cast<size_t>((blocks + s.multiprocessors - 1) / s.multiprocessors);
+  const size_t too_many = s.shared_bytes / (share + 1);
+  return too_many < reserved ? bytes : std::max(bytes, (too_many - reserved + 128) / 128 * 128);
 }
 
 }  // namespace weir::cuda

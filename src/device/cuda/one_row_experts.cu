@@ -173,7 +173,6 @@ void launch_gate_up(Stream& s, const GateUp& task, int rows, int top_k) {
   auto* kernel =
       has_acts ? (slot ? one_row_gate_up_kernel<T, true, true> : one_row_gate_up_kernel<T, true, false>)
                : (slot ? one_row_gate_up_kernel<T, false, true> : one_row_gate_up_kernel<T, false, false>);
-  if (bytes > 48 * 1024) allow_shared(kernel, static_cast<size_t>(bytes), "one_row_gate_up");
   constexpr int block_outs = gate_up_warps * outs;
   launch(s, "one_row_gate_up", kernel,
          dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs), static_cast<unsigned>(top_k),
@@ -192,12 +191,11 @@ int down_bytes(int supers, int top_k) {
 template <int T>
 void launch_down_sum(Stream& s, const DownSum& task, int rows, int top_k) {
   constexpr int outs = rows_at_once<T>;
-  const int bytes = down_bytes<T>(task.supers, top_k);
-  auto* kernel = one_row_down_sum_kernel<T>;
-  if (bytes > 48 * 1024) allow_shared(kernel, static_cast<size_t>(bytes), "one_row_down_sum");
-  launch(s, "one_row_down_sum", kernel,
-         dim3(static_cast<unsigned>((task.hidden + outs - 1) / outs), static_cast<unsigned>(rows)),
-         dim3(static_cast<unsigned>(32 * top_k)), static_cast<size_t>(bytes), task);
+  const int tiles = (task.hidden + outs - 1) / outs;
+  const size_t bytes = evenly_spread(s, static_cast<size_t>(down_bytes<T>(task.supers, top_k)), tiles * rows);
+  launch(s, "one_row_down_sum", one_row_down_sum_kernel<T>,
+         dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(rows)),
+         dim3(static_cast<unsigned>(32 * top_k)), bytes, task);
 }
 
 bool aligned(const Matrix& m, uint64_t stride) {

@@ -96,7 +96,6 @@ void launch_matmul(Stream& s, const SmallMatmul& args) {
   auto* kernel =
       has_acts ? (slot ? one_row_matmul_kernel<T, true, true> : one_row_matmul_kernel<T, true, false>)
                : (slot ? one_row_matmul_kernel<T, false, true> : one_row_matmul_kernel<T, false, false>);
-  if (bytes > 48 * 1024) allow_shared(kernel, static_cast<size_t>(bytes), "one_row_matmul");
   launch(s, "one_row_matmul", kernel, dim3(static_cast<unsigned>((task.groups + warps - 1) / warps)),
          dim3(static_cast<unsigned>(32 * warps)), static_cast<size_t>(bytes), task, slot);
 }

@@ -253,7 +253,6 @@ template <typename... P, typename... A>
 void launch_small(Stream& s, const char* operation, void (*kernel)(P...), dim3 grid, const SmallShape& shape,
                   A&&... args) {
   const auto bytes = static_cast<size_t>(shape.shared_bytes);
-  if (bytes > 48 * 1024) allow_shared(kernel, bytes, operation);
   launch(s, operation, kernel, grid, dim3(static_cast<unsigned>(shape.threads)), bytes,
          std::forward<A>(args)...);
 }
