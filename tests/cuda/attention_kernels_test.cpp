@@ -283,6 +283,7 @@ class FusedAttention : public testing::TestWithParam<FusedCase> {
     bool fused;
     ActFormat acts = ActFormat::none;
     int multiprocessors = 1000;
+    bool settled = false;
   };
 
   Result run(int position, const How& how) {
@@ -327,6 +328,7 @@ class FusedAttention : public testing::TestWithParam<FusedCase> {
     const QuantisedRow quantised(shape.heads * n, how.acts);
     AttendMore more;
     if (how.fused) more.rope = &rope;
+    more.settled = how.settled;
     if (how.acts != ActFormat::none) more.acts = &quantised.acts;
     const bool written = attend(s, args, how.arithmetic, partials.data(), bytes, more);
     if (how.acts != ActFormat::none) expect_acts(s, args, quantised, written, how);
@@ -366,11 +368,13 @@ TEST_P(FusedAttention, HasTheBitsOfTwoSteps) {
     for (const int position : {0, 1, 17, 63, 64, 65, 255, 256, 300})
       for (const int longest : {position + 1, 700}) {
         const Result apart = run(position, {arithmetic, longest, false});
-        const Result fused = run(position, {arithmetic, longest, true});
-        expect_same_bits(fused.out, apart.out);
-        EXPECT_EQ(fused.k, apart.k) << position;
-        EXPECT_EQ(fused.v, apart.v) << position;
-        ASSERT_FALSE(HasFailure()) << "position " << position << " of " << longest;
+        for (const bool settled : {false, true}) {
+          const Result fused = run(position, {arithmetic, longest, true, ActFormat::none, 1000, settled});
+          expect_same_bits(fused.out, apart.out);
+          EXPECT_EQ(fused.k, apart.k) << position;
+          EXPECT_EQ(fused.v, apart.v) << position;
+          ASSERT_FALSE(HasFailure()) << "position " << position << " of " << longest << ", settled " << settled;
+        }
       }
 }
 
@@ -387,7 +391,8 @@ TEST_P(FusedAttention, QuantisesWhatItWrites) {
     for (const ActFormat format : {ActFormat::per256, ActFormat::per32})
       for (const auto& [position, longest] : {std::pair{0, 1}, {300, 301}, {300, 4096}, {2100, 2101}}) {
         const Result plain = run(position, {arithmetic, longest, false});
-        expect_same_bits(run(position, {arithmetic, longest, true, format}).out, plain.out);
+        for (const bool settled : {false, true})
+          expect_same_bits(run(position, {arithmetic, longest, true, format, 1000, settled}).out, plain.out);
         ASSERT_FALSE(HasFailure()) << "position " << position << " of " << longest;
       }
 }

@@ -10,6 +10,7 @@ namespace weir::cuda {
 /// The first work since the host last waited: from here on the host's account stands at `gap` until it has
 /// waited, and what the GPU did in between is charged from its stamps.
 void CudaDevice::open_round() {
+  settled_ = false;
   account_.clear();
   kv_positions_ = 0;
   if (!ledger_) return;

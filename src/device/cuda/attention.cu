@@ -196,11 +196,12 @@ bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* part
     p.ml = static_cast<float2*>(partials);
     p.o = reinterpret_cast<float*>(p.ml + static_cast<int64_t>(some.rows.count) * args.heads * p.chunks);
     if (more.rope)
-      (fast ? fused_fast_chunks : fused_portable_chunks)(s, some, *more.rope, p);
+      fast ? fused_fast_chunks(s, some, *more.rope, p, more.settled)
+           : fused_portable_chunks(s, some, *more.rope, p);
     else
       (fast ? fast_chunks : portable_chunks)(s, some, p);
     if (more.acts && args.rows.count == 1 && joins_quantised(args, p, *more.acts)) {
-      join_quantised(s, some, p, *more.acts);
+      join_quantised(s, some, p, *more.acts, more.settled);
       return true;
     }
     join_chunks(s, some, p);

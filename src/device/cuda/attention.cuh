@@ -124,10 +124,12 @@ void fast_chunks(Stream& s, const AttendArgs& args, const Partials& partials);
 /// The same for one row that has yet to be rotated and stored, as `rope` says; args.q is not read.
 void fused_portable_chunks(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope,
                            const Partials& partials);
-void fused_fast_chunks(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope,
-                       const Partials& partials);
+/// `settled`: AttendMore's.
+void fused_fast_chunks(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope, const Partials& partials,
+                       bool settled);
 /// The joining of one row's chunks into args.out and, quantised, into acts: where joins_quantised().
-void join_quantised(Stream& s, const AttendArgs& args, const Partials& partials, const Acts& acts);
+void join_quantised(Stream& s, const AttendArgs& args, const Partials& partials, const Acts& acts,
+                    bool settled);
 bool joins_quantised(const AttendArgs& args, const Partials& partials, const Acts& acts);
 /// Attention to its end, each block walking all chunks of its rows: the bits of fast_chunks() and their
 /// joining.

@@ -56,7 +56,7 @@ __device__ __forceinline__ void load_head(float (&x)[kEach], const float* from, 
 
 template <int kDim>
 __global__ void __launch_bounds__(threads, 2)
-    fused_chunks_kernel(AttendArgs args, RopeStoreArgs rope, Partials partials, Group group) {
+    fused_chunks_kernel(AttendArgs args, RopeStoreArgs rope, Partials partials, Group group, bool settled) {
   constexpr int each = kDim / 32, stride = kDim + fast_pad;
   WEIR_DYNAMIC_SHARED(bytes);
   auto& fused = *reinterpret_cast<FusedShared<kDim>*>(bytes);
@@ -74,25 +74,30 @@ __global__ void __launch_bounds__(threads, 2)
       makes_key ? rope.k + kv_head * kDim : rope.q + (first_head + min(warp, heads - 1)) * kDim;
   const float* const value_from = rope.v + kv_head * kDim;
   fetch_parameters(args, rope, partials);
-  wait_for_previous();
-
-  const int position = args.rows.position[0];
-  const int kv_lane = args.rows.lane[0];
   float x[each], value[each];
-  load_head(x, from, lane);
-  if (makes_key) load_head(value, value_from, lane);
+  const auto wait_and_load = [&] {
+    wait_for_previous();
+    load_head(x, from, lane);
+    if (makes_key) load_head(value, value_from, lane);
+  };
+  if (!settled) wait_and_load();
+
+  // Past the first-level cache, which may hold an earlier round's.
+  const int position = __ldcg(args.rows.position), kv_lane = __ldcg(args.rows.lane);
   const Span seen = span_of(position, args.window);
   const int begin = chunk * fast_chunk;
-  if (seen.last < begin || seen.first >= begin + fast_chunk) return;
+  const bool sees = begin <= seen.last && seen.first < begin + fast_chunk;
   const auto turn = rope::load_turn<each>(rope.rope, position, lane);
   const int64_t base = kv_lane * args.kv.lane_stride + static_cast<int64_t>(kv_head) * kDim;
   const int own = position - begin;  // of this chunk where it is below fast_chunk
-  if (!makes_key) {
+  if (sees && !makes_key) {
     load_chunk<kDim, load_threads, 1>(args.kv.k + base, args.kv.row_stride, chunk, position - 1, shared.k);
     cp_commit();
     load_chunk<kDim, load_threads, 1>(args.kv.v + base, args.kv.row_stride, chunk, position - 1, shared.v);
     cp_commit();
   }
+  if (settled) wait_and_load();
+  if (!sees) return;
   if (makes_key ? own < fast_chunk : warp < heads) {
     if (norm) rope::apply_norm(x, weight, rope.eps, lane, kDim);
     rope::turn_head(x, turn, rope.rope, fused.turn[warp], lane, kDim);
@@ -155,27 +160,28 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 template <int kDim>
-void launch_fused(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope, const Partials& partials) {
+void launch_fused(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope, const Partials& partials,
+                  bool settled) {
   const Packing packing = pack(args, chunk_vectors, 1);
   const int chunks = (args.rows.longest + fast_chunk - 1) / fast_chunk;
   launch(s, "attend", fused_chunks_kernel<kDim>,
          dim3(static_cast<unsigned>(args.kv_heads), static_cast<unsigned>(chunks),
               static_cast<unsigned>(packing.groups)),
          dim3(threads), sizeof(FusedShared<kDim>), args, rope, partials,
-         Group{args.heads / args.kv_heads, packing.heads});
+         Group{args.heads / args.kv_heads, packing.heads}, settled);
 }
 
 }  // namespace
 
 void fused_fast_chunks(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope,
-                       const Partials& partials) {
+                       const Partials& partials, bool settled) {
   switch (args.head_dim) {
     case 64:
-      return launch_fused<64>(s, args, rope, partials);
+      return launch_fused<64>(s, args, rope, partials, settled);
     case 128:
-      return launch_fused<128>(s, args, rope, partials);
+      return launch_fused<128>(s, args, rope, partials, settled);
     default:
-      return launch_fused<256>(s, args, rope, partials);
+      return launch_fused<256>(s, args, rope, partials, settled);
   }
 }
 

@@ -80,7 +80,7 @@ __device__ __forceinline__ void quantise_output(float y, const Acts& acts, int64
 }
 
 __global__ void __launch_bounds__(threads)
-    join_row_kernel(AttendArgs args, Partials partials, Acts acts, int capacity) {
+    join_row_kernel(AttendArgs args, Partials partials, Acts acts, int capacity, bool settled) {
   WEIR_DYNAMIC_SHARED(bytes);
   __shared__ uint32_t largest[warps];
   auto* const o = reinterpret_cast<float*>(bytes);
@@ -103,17 +103,20 @@ __global__ void __launch_bounds__(threads)
     cp_commit();
   };
   fetch_parameters(args, partials, acts);
+  // Past the first-level cache, which may hold an earlier round's.
+  int position = settled ? __ldcg(args.rows.position) : 0;
   wait_for_previous();
 
   // Few chunks: all are loaded while the row's position is on its way, those too that it does not see.
   const int lane = threadIdx.x % 32;
-  const bool at_once = partials.chunks <= early && args.window == 0;
+  const bool at_once = !settled && partials.chunks <= early && args.window == 0;
   float2 own{};
   if (at_once) {
     if (lane < partials.chunks) own = ml[lane];
     copy(0, partials.chunks);
   }
-  const Span seen = span_of(args.rows.position[0], args.window);
+  if (!settled) position = __ldcg(args.rows.position);
+  const Span seen = span_of(position, args.window);
   const int first = seen.first / partials.chunk, end = seen.last / partials.chunk + 1;
   if (!at_once) copy(first, end);
   Running running;
@@ -146,10 +149,11 @@ bool joins_quantised(const AttendArgs& args, const Partials& partials, const Act
          partials.chunks <= most_chunks;
 }
 
-void join_quantised(Stream& s, const AttendArgs& args, const Partials& partials, const Acts& acts) {
+void join_quantised(Stream& s, const AttendArgs& args, const Partials& partials, const Acts& acts,
+                    bool settled) {
   const int capacity = partials.chunks;
   launch(s, "attend", join_row_kernel, dim3(static_cast<unsigned>(acts.in / threads)), dim3(threads),
-         static_cast<size_t>(shared_bytes(capacity)), args, partials, acts, capacity);
+         static_cast<size_t>(shared_bytes(capacity)), args, partials, acts, capacity, settled);
 }
 
 }  // namespace weir::cuda::attention

@@ -207,6 +207,7 @@ bool CudaDevice::is_ours(const void* host) const {
 void CudaDevice::upload(void* device_destination, const void* host_source, size_t bytes) {
   if (bytes == 0) return;
   begin_operation();
+  settled_ = false;
   const bool ours = is_ours(host_source);
   WEIR_CHECK(ours || !capturing_, "an upload of memory that a replay would not find");
   if (ours && bytes <= kernel_upload_bytes && in_words(device_destination, host_source, bytes))

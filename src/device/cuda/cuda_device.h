@@ -180,6 +180,9 @@ class CudaDevice final : public Device {
   int grouped_rows_ = 0;
   ReadyActs ready_;
   std::optional<RopeStoreArgs> waiting_rope_;  ///< not launched yet: attend() may take it over
+  /// The batch's rows and the cache are complete when anything launched from here on starts: a kernel came
+  /// after what wrote them that lets none start before its own wait is over (embed, gate and up).
+  bool settled_ = false;
 
   // The round under way.
   bool pending_ = false;  ///< something was enqueued since the last wait

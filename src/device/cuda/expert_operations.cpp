@@ -93,10 +93,11 @@ void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, bo
   const bool held = ready.is(args.x, args.rows, in);
   // Large tiles do not stamp: before them the activations are made again, by a kernel that does.
   if (args.rows > 1 && !(held && lone)) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
-  if (one_row_gate_up_fits(bank) && (args.rows == 1 || lone))
+  settled_ = args.rows == 1 || lone;
+  if (one_row_gate_up_fits(bank) && settled_)
     one_row_gate_up(stream_, bank, args.ids, args.rows, args.top_k, args.rows > 1 || held ? nullptr : args.x,
                     in, act);
-  else if (args.rows == 1)
+  else if (settled_)
     small_gate_up(stream_, bank, args.ids, args.x, args.top_k, act);
   else
     large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);

@@ -1,6 +1,8 @@
 // Every kernel's launcher. Pointers are device memory; nothing here allocates or waits. A launcher marked
 // (stamps) can be the first of a role: it takes Stream::stamp and launches its stamped variant. Results are
-// those of docs/arithmetic.md, bit for bit, except attend() in the fast arithmetic.
+// those of docs/arithmetic.md, bit for bit, except attend() in the fast arithmetic. One marked (settles) lets
+// nothing after it start before everything before it is complete: kernels after it may read that ahead of
+// their own waits.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,7 @@ struct Acts {
 // --- rows.cu
 // -------------------------------------------------------------------------------------------------
 
-void embed(Stream& s, const EmbedArgs& args);    // (stamps)
+void embed(Stream& s, const EmbedArgs& args);    // (stamps, settles)
 void rms_norm(Stream& s, const NormArgs& args);  // (stamps)
 /// out[r] = quantised x[r], RMS-normed first where norm is not null. (stamps)
 void quantise(Stream& s, const float* x, const float* norm, float eps, int rows, int64_t in, const Acts& out);
@@ -94,7 +96,7 @@ struct ExpertGroups {
 /// Whether the one-row kernels take these weights' activations from acts; one_row.cpp.
 bool one_row_takes_acts(Type type, int64_t in);
 /// One row x, quantised inside: act[pair, :] = silu(gate(x)) * up(x), float [top_k, ff], by the expert
-/// ids[pair]. gate and up have one type. (stamps)
+/// ids[pair]. gate and up have one type. (stamps, settles)
 void small_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* x, int top_k,
                    float* act);
 /// One row: h += sum over the top_k pairs, in order, of weights[pair] * down(act[pair]), act quantised
@@ -113,7 +115,7 @@ bool one_row_takes_acts(Type type, int64_t in);
 void one_row_matmul(Stream& s, const SmallMatmul& args);
 /// Routed experts of a few rows, each pair by itself: a pair's expert is ids[pair], its row pair / top_k. act
 /// and h as small_gate_up and small_down_sum have them. One row: x is quantised inside, or null: acts holds
-/// it; more rows: acts holds them (per256, with sums). gate_up stamps.
+/// it; more rows: acts holds them (per256, with sums). gate_up stamps and settles.
 bool one_row_gate_up_fits(const ExpertBank& bank);
 void one_row_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int rows, int top_k,
                      const float* x, const Acts& acts, float* act);
@@ -181,6 +183,9 @@ struct AttendMore {
   /// same heads, cache and row as attend's, and q as its q; q is not always written then.
   const RopeStoreArgs* rope = nullptr;
   const Acts* acts = nullptr;  ///< args.out is wanted quantised too, as quantise() would
+  /// The rows' positions and lanes and the cache are complete before the launch before this call's begins:
+  /// with a rope to apply, what is in the cache streams ahead of the wait for the row's own.
+  bool settled = false;
 };
 /// Chunks of positions into `partials` (attend_partial_bytes), then their combination into args.out.
 /// args.rows.longest bounds every position; reading stops at each row's own. Returns whether more.acts is

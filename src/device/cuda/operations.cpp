@@ -31,6 +31,7 @@ void CudaDevice::embed(const EmbedArgs& args) {
   declare(type_info(args.table.type).bytes(static_cast<uint64_t>(args.table.in)) *
           static_cast<uint64_t>(args.rows.count));
   cuda::embed(stream_, args);
+  settled_ = args.rows.count > 0;
   end_operation();
 }
 
@@ -101,6 +102,7 @@ void CudaDevice::rope_and_store(const RopeStoreArgs& args) {
     waiting_rope_ = args;
     return;
   }
+  settled_ = false;
   cuda::rope_and_store(stream_, args);
   end_operation();
 }
@@ -109,6 +111,7 @@ void CudaDevice::launch_waiting_rope() {
   if (!waiting_rope_) return;
   const RopeStoreArgs args = *waiting_rope_;
   waiting_rope_.reset();
+  settled_ = false;
   cuda::rope_and_store(stream_, args);
 }
 
@@ -132,6 +135,8 @@ void CudaDevice::attend(const AttendArgs& args) {
   const Acts quantised = acts(ActFormat::per256, out);
   AttendMore more;
   if (rope) more.rope = &*rope;
+  more.settled = settled_;
+  if (rope) settled_ = false;
   if (args.rows.count == 1 && out <= std::max(layout_.needs.max_in, layout_.needs.hidden))
     more.acts = &quantised;
   if (cuda::attend(stream_, args, options_.arithmetic, scratch<void>(layout_.partials), layout_.partial_bytes,

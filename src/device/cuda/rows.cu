@@ -54,8 +54,9 @@ __device__ __forceinline__ float decode_value(const uint8_t* block, int e) {
 /// blockIdx.x: the row; blockIdx.y: `threads` values of it.
 template <typename Codec, bool kStamp>
 __global__ void __launch_bounds__(threads) embed_kernel(EmbedArgs a, uint64_t* slot) {
-  allow_next();
   wait_and_stamp<kStamp>(slot);
+  // Only now: what a round begins with is complete when anything after this kernel starts.
+  allow_next();
   const int64_t i = int64_t{blockIdx.y} * threads + threadIdx.x;
   const int64_t in = a.table.in;
   if (i >= in) return;
