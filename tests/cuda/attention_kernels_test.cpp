@@ -373,7 +373,8 @@ TEST_P(FusedAttention, HasTheBitsOfTwoSteps) {
           expect_same_bits(fused.out, apart.out);
           EXPECT_EQ(fused.k, apart.k) << position;
           EXPECT_EQ(fused.v, apart.v) << position;
-          ASSERT_FALSE(HasFailure()) << "position " << position << " of " << longest << ", settled " << settled;
+          ASSERT_FALSE(HasFailure()) << "position " << position << " of " << longest << ", settled "
+                                     << settled;
         }
       }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/cuda/attention.cuh"
+#include "device/cuda/parameters.cuh"
 
 namespace weir::cuda {
 namespace attention {
@@ -84,6 +85,7 @@ __global__ void __launch_bounds__(threads) join_kernel(AttendArgs args, Partials
             first_d = static_cast<int>(blockIdx.x) % parts * part;
   const int row = blockIdx.y, d = threadIdx.x;
   const int64_t head_at = (static_cast<int64_t>(row) * args.heads + head) * partials.chunks;
+  fetch_parameters(args, partials);
   wait_for_previous();
 
   // Few chunks: all are loaded at once, those that the row does not see too, while its position is on its

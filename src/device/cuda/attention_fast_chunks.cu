@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "device/cuda/attention_fast_chunk.cuh"
+#include "device/cuda/parameters.cuh"
 
 namespace weir::cuda::attention {
 namespace {
@@ -72,6 +73,7 @@ __global__ void __launch_bounds__(threads, 2)
   allow_next();
   const Place place = place_of(args, packing, blockIdx.x);
   const int chunk = blockIdx.y;
+  fetch_parameters(args, partials, packing);
   wait_for_previous();
   bool first_run = true;
   for (int row = place.first_row; row < place.first_row + place.rows;) {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "device/cuda/attention_fast_chunk.cuh"
+#include "device/cuda/parameters.cuh"
 #include "device/cuda/rope.cuh"
-#include "device/cuda/stamp.cuh"
 
 namespace weir::cuda::attention {
 namespace {
@@ -173,8 +173,8 @@ void launch_fused(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope, 
 
 }  // namespace
 
-void fused_fast_chunks(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope,
-                       const Partials& partials, bool settled) {
+void fused_fast_chunks(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope, const Partials& partials,
+                       bool settled) {
   switch (args.head_dim) {
     case 64:
       return launch_fused<64>(s, args, rope, partials, settled);

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "device/cuda/attention.cuh"
-#include "device/cuda/stamp.cuh"
+#include "device/cuda/parameters.cuh"
 
 namespace weir::cuda::attention {
 namespace {

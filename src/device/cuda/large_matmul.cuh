@@ -8,6 +8,7 @@
 
 #include "base/arithmetic.h"
 #include "device/cuda/large_tile.cuh"
+#include "device/cuda/parameters.cuh"
 
 namespace weir::cuda::large {
 
@@ -32,6 +33,7 @@ __global__ void __launch_bounds__(threads, 2) matmul(LargeMatmul args, int rows_
   for (int row = 0; row < 2; ++row)
     p.weight[row] = weight_row(args.weight, first_out + 8 * row, args.out_rows, row_bytes);
   p.begin();
+  fetch_parameters(args);
   wait_for_previous();
   p.finish();
   float* out = args.out + (first_row + 2 * t) * args.out_rows + first_out;
@@ -92,6 +94,7 @@ __global__ void __launch_bounds__(threads, 2)
   WEIR_DYNAMIC_SHARED(shared);
   __shared__ int pair_of[act_rows], row_of[act_rows];
   allow_next();
+  fetch_parameters(bank, groups, acts);
   wait_for_previous();
   const Group work = find_group(groups, blockIdx.y);
   if (work.expert < 0) return;
@@ -127,6 +130,7 @@ __global__ void __launch_bounds__(threads, 2)
   WEIR_DYNAMIC_SHARED(shared);
   __shared__ int pair_of[act_rows], row_of[act_rows];
   allow_next();
+  fetch_parameters(bank, groups, acts);
   wait_for_previous();
   const Group work = find_group(groups, blockIdx.y);
   if (work.expert < 0) return;

@@ -28,9 +28,10 @@ struct Stream {
   /// can be the first of a role take it (take_stamp).
   uint64_t* stamp = nullptr;
   uint64_t launches = 0;
-  uint64_t failing_launch = 0;       ///< test: the how many-th from now fails, 1 the next; 0: none
-  size_t shared_bytes = 0;  ///< of a multiprocessor
-  std::map<const void*, size_t> most_shared{};  ///< of the kernels that launch() has set up: what each may use
+  uint64_t failing_launch = 0;  ///< test: the how many-th from now fails, 1 the next; 0: none
+  size_t shared_bytes = 0;      ///< of a multiprocessor
+  std::map<const void*, size_t>
+      most_shared{};  ///< of the kernels that launch() has set up: what each may use
   uint64_t* take_stamp() {
     uint64_t* s = stamp;
     stamp = nullptr;

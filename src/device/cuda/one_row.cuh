@@ -115,9 +115,9 @@ __device__ __forceinline__ float outputs(const uint8_t* weights, int stride, int
       const int low =
           dot(quants.x & nibbles, quants.y & nibbles, quants.z & nibbles, quants.w & nibbles, x.low[t]);
       // Sixteen times the levels: the sum is shifted instead of each word.
-      const int high =
-          dot(quants.x & ~nibbles, quants.y & ~nibbles, quants.z & ~nibbles, quants.w & ~nibbles, x.high[t]) >>
-          4;
+      const int high = dot(quants.x & ~nibbles, quants.y & ~nibbles, quants.z & ~nibbles, quants.w & ~nibbles,
+                           x.high[t]) >>
+                       4;
       const uint32_t scales = ((upper ? head.w : head.y) & mask) | (head.y >> 2 & upper_mask);
       total[r * T + t] = static_cast<int>(__byte_perm(scales, 0, low_scale)) * low +
                          static_cast<int>(__byte_perm(scales, 0, high_scale)) * high;

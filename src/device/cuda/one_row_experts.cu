@@ -3,6 +3,7 @@
 
 #include "base/arithmetic.h"
 #include "device/cuda/one_row.cuh"
+#include "device/cuda/parameters.cuh"
 #include "device/cuda/stamp.cuh"
 
 namespace weir::cuda {
@@ -42,8 +43,8 @@ __device__ __forceinline__ int slot_of_expert(const int32_t* slot_of, int expert
   return slot_of ? __ldcg(slot_of + expert) : expert;
 }
 
-/// blockIdx.z: the row; blockIdx.y: which of its experts. A warp has rows_at_once / 2 rows of gate and the same
-/// of up.
+/// blockIdx.z: the row; blockIdx.y: which of its experts. A warp has rows_at_once / 2 rows of gate and the
+/// same of up.
 template <int T, bool kActs, bool kStamp>
 __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp task, uint64_t* stamp_slot) {
   constexpr int outs = rows_at_once<T> / 2;

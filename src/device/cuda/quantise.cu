@@ -1,5 +1,6 @@
 // Rows of floats to int8 blocks, RMS-normed on the way where asked: docs/arithmetic.md, activations. A warp
 // takes a segment of 512 values: two blocks of 256 or sixteen of 32.
+#include "device/cuda/parameters.cuh"
 #include "device/cuda/quantise_values.cuh"
 #include "device/cuda/stamp.cuh"
 
@@ -32,6 +33,7 @@ __global__ void __launch_bounds__(32 * flat_warps) quantise_kernel(Quantise a, u
   const int64_t item = int64_t{blockIdx.x} * flat_warps + warp;
   const int64_t row = item / segments;
   const int s = static_cast<int>(item % segments), count = segment_count(a.in, s);
+  fetch_parameters(a);
   wait_and_stamp<kStamp>(slot);
   if (row >= a.rows) return;
   float v[segment_steps];
@@ -50,6 +52,7 @@ __global__ void __launch_bounds__(32 * most_row_warps) norm_quantise_kernel(Quan
   const float* x = a.x + row * a.in;
   float v[segment_steps], weight[segment_steps];
   load_segment(weight, a.norm + warp * segment_values, count, lane);
+  fetch_parameters(a);
   wait_and_stamp<kStamp>(slot);
   load_segment(v, x + warp * segment_values, count, lane);
   const float inv = inverse_rms(block_square_sum(x, a.in, v, sums), a.in, a.eps);

@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "device/cuda/kernels.h"
+#include "device/cuda/parameters.cuh"
 #include "device/cuda/ptx.cuh"
 #include "device/cuda/rope.cuh"
 
@@ -26,6 +27,7 @@ __global__ void __launch_bounds__(32 * warps) rope_and_store_kernel(RopeStoreArg
   const float* norm = is_v ? nullptr : is_q ? args.q_norm : args.k_norm;
   float weight[per_lane];
   rope::load_weight(weight, norm, lane, n);
+  fetch_parameters(args);
   wait_for_previous();
 
   const int position = args.rows.position[row];

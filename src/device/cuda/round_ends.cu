@@ -1,6 +1,7 @@
 // What begins and ends a round: copies to and from mapped host memory, the choice of tokens from logits, the
 // signal to the host; and the clock's own kernels. Sums nothing.
 #include "device/cuda/kernels.h"
+#include "device/cuda/parameters.cuh"
 #include "device/cuda/segment.cuh"
 #include "device/cuda/stamp.cuh"
 
@@ -60,6 +61,7 @@ template <bool kVector>
 __global__ void __launch_bounds__(threads) choose_kernel(ChooseArgs a, ChooseState* states) {
   __shared__ Best of_warp[warps];
   allow_next();
+  fetch_parameters(a);
   wait_for_previous();
   const float* logits = a.logits + blockIdx.y * a.n;
   Best best;

@@ -6,6 +6,7 @@
 #include "device/cuda/route_one.h"
 
 #include "base/arithmetic.h"
+#include "device/cuda/parameters.cuh"
 #include "device/cuda/quantise_values.cuh"
 #include "device/cuda/stamp.cuh"
 
@@ -104,33 +105,41 @@ __device__ __forceinline__ uint32_t choose_experts(const uint32_t (&key)[kChunks
       top[c + 1] = top[c] > top[c + 1] ? top[c + 1] : top[c];
       top[c] = high;
     }
-  uint32_t largest = 0, threshold = 0;  // threshold: the k-th key
-  int found = 0;
+  uint32_t largest = 0, threshold = 0;
 #pragma unroll 1
   for (int j = 0; j < k; ++j) {
-    const uint32_t most = __reduce_max_sync(whole_warp, top[0]);
-    const bool mine = top[0] == most;
-    if (found < k) threshold = most;
-    if (j == 0) largest = most;
-    found += __popc(__ballot_sync(whole_warp, mine));
+    threshold = __reduce_max_sync(whole_warp, top[0]);
+    if (j == 0) largest = threshold;
+    const bool mine = top[0] == threshold;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) top[c] = !mine ? top[c] : c + 1 < kChunks ? top[c + 1] : 0;
   }
-  int count = 0;
+  const auto count_chosen = [&] {
+    int count = 0;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    chosen[c] = __ballot_sync(whole_warp, key[c] >= threshold);
-    count += __popc(chosen[c]);
-  }
-  if (count > k) {  // of those that equal the k-th, the last ones are too many
+    for (int c = 0; c < kChunks; ++c) {
+      chosen[c] = __ballot_sync(whole_warp, key[c] >= threshold);
+      count += __popc(chosen[c]);
+    }
+    return count;
+  };
+  if (count_chosen() == k) return largest;
+  // Lanes with equal keys let them go together, so the threshold lies too deep: from the top again, a value
+  // at a time.
+  threshold = largest;
+  int count;
+  while ((count = count_chosen()) < k) {
+    uint32_t below = 0;
 #pragma unroll
-    for (int c = kChunks - 1; c >= 0; --c)
-      for (uint32_t equal = __ballot_sync(whole_warp, key[c] == threshold); equal != 0 && count > k;
-           --count) {
-        const uint32_t last = 0x80000000u >> __clz(static_cast<int>(equal));
-        equal ^= last, chosen[c] ^= last;
-      }
+    for (int c = 0; c < kChunks; ++c) below = key[c] < threshold && key[c] > below ? key[c] : below;
+    threshold = __reduce_max_sync(whole_warp, below);
   }
+#pragma unroll
+  for (int c = kChunks - 1; c >= 0; --c)  // of those that equal the k-th, the last ones are too many
+    for (uint32_t equal = __ballot_sync(whole_warp, key[c] == threshold); equal != 0 && count > k; --count) {
+      const uint32_t last = 0x80000000u >> __clz(static_cast<int>(equal));
+      equal ^= last, chosen[c] ^= last;
+    }
   return largest;
 }
 

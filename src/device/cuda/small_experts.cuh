@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/arithmetic.h"
+#include "device/cuda/parameters.cuh"
 #include "device/cuda/small_experts.h"
 #include "device/cuda/small_stages.cuh"
 #include "device/cuda/stamp.cuh"
@@ -17,6 +18,7 @@ __global__ void __launch_bounds__(32 * most_warps(true), blocks_at_once<Codec, t
   const SmallShape& shape = task.shape;
   const Stages<Codec, true> stages{shared, shape, shape.parts};
   stages.init();
+  fetch_parameters(task);
   wait_and_stamp<kStamp>(stamp_slot);
   // Only now: what is launched after this kernel starts when all that came before it is complete, the router
   // included, and may read the ids ahead of its own wait (small_down_sum).

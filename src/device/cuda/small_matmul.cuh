@@ -1,6 +1,7 @@
 // The kernel of small_matmul(), one template for all formats.
 #pragma once
 
+#include "device/cuda/parameters.cuh"
 #include "device/cuda/small_matmul.h"
 #include "device/cuda/small_stages.cuh"
 #include "device/cuda/stamp.cuh"
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(32 * most_warps(kOneRow), kOneRow&& Fragments<
   const StageAt ahead = stages.prefetch(tile_at);
   auto* scratch = reinterpret_cast<float*>(shared + shape.extra_at);
   if (kOneRow && task.norm) stage_norm(scratch, task.norm, shape.in);
+  fetch_parameters(task);
   wait_and_stamp<kStamp>(stamp_slot);
 
   const auto row_of = [](int row) { return row; };
