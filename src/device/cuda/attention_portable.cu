@@ -310,7 +310,6 @@ void launch_chunks(Stream& s, const AttendArgs& args, const Fresh<kFused>& fresh
   const Packing packing = pack(args, heads, rows);
   const Layout layout = layout_of(args.head_dim, packing.heads);
   const int row_tiles = (args.rows.count + rows - 1) / rows;
-  // The most that any call takes: recordings keep launches of other sizes.
   launch(
       s, "attend", portable_chunks_kernel<kFused>,
       dim3(static_cast<unsigned>(row_tiles * packing.groups * args.kv_heads), static_cast<unsigned>(chunks)),

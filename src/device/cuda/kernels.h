@@ -183,8 +183,8 @@ struct AttendMore {
   /// same heads, cache and row as attend's, and q as its q; q is not always written then.
   const RopeStoreArgs* rope = nullptr;
   const Acts* acts = nullptr;  ///< args.out is wanted quantised too, as quantise() would
-  /// The rows' positions and lanes and the cache are complete before the launch before this call's begins:
-  /// with a rope to apply, what is in the cache streams ahead of the wait for the row's own.
+  /// The rows' positions and lanes and the cache are complete when this call's first launch starts: with a
+  /// rope to apply, what is in the cache then streams ahead of the wait for the row's own.
   bool settled = false;
 };
 /// Chunks of positions into `partials` (attend_partial_bytes), then their combination into args.out.

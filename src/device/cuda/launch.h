@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
+#include <set>
 
 #include "base/error.h"
 
@@ -28,10 +28,9 @@ struct Stream {
   /// can be the first of a role take it (take_stamp).
   uint64_t* stamp = nullptr;
   uint64_t launches = 0;
-  uint64_t failing_launch = 0;  ///< test: the how many-th from now fails, 1 the next; 0: none
-  size_t shared_bytes = 0;      ///< of a multiprocessor
-  std::map<const void*, size_t>
-      most_shared{};  ///< of the kernels that launch() has set up: what each may use
+  uint64_t failing_launch = 0;       ///< test: the how many-th from now fails, 1 the next; 0: none
+  size_t shared_bytes = 0;           ///< of a multiprocessor
+  std::set<const void*> prepared{};  ///< kernels that launch() has set up
   uint64_t* take_stamp() {
     uint64_t* s = stamp;
     stamp = nullptr;
@@ -39,26 +38,30 @@ struct Stream {
   }
 };
 
+/// What holds for a kernel on this GPU from here on, whoever launches it. All of a block's shared memory may
+/// be asked for: recordings, and other devices of the process on this GPU, keep launches larger than the
+/// next. And there is one division of a multiprocessor's memory for all kernels: changing it drains the
+/// multiprocessor, and the next kernel could not start early.
+inline void prepare(const void* function, const char* operation) {
+  constexpr int most_shared = 227 << 10;  // of a block, what the kernel declares by itself included
+  cudaFuncAttributes own;
+  check(cudaFuncGetAttributes(&own, function), "cudaFuncGetAttributes", operation);
+  check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             most_shared - static_cast<int>(own.sharedSizeBytes)),
+        "cudaFuncSetAttribute", operation);
+  check(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, 100),
+        "cudaFuncSetAttribute", operation);
+}
+
 /// Launches `kernel` as a programmatic dependent of the launch before it: every kernel calls
-/// wait_for_previous() (stamp.cuh) before it touches what an earlier kernel wrote, or writes.
+/// wait_for_previous() (ptx.cuh) before it touches what an earlier kernel wrote, or writes; it may read ahead
+/// of that what is complete behind a kernel that settles (kernels.h).
 template <typename... P, typename... A>
 void launch(Stream& s, const char* operation, void (*kernel)(P...), dim3 grid, dim3 block,
             size_t shared_bytes, A&&... args) {
   WEIR_CHECK(s.stamp == nullptr, "{} begins a role but does not stamp", operation);
   const auto* function = reinterpret_cast<const void*>(kernel);
-  constexpr size_t always_allowed = 32 << 10;
-  const auto [known, first] = s.most_shared.try_emplace(function, always_allowed);
-  // One division of a multiprocessor's memory for all: changing it drains the multiprocessor, and the next
-  // kernel could not start early.
-  if (first)
-    check(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, 100),
-          "cudaFuncSetAttribute", operation);
-  if (shared_bytes > known->second) {  // never less again: recordings keep their launches
-    check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared_bytes)),
-          "cudaFuncSetAttribute", operation);
-    known->second = shared_bytes;
-  }
+  if (s.prepared.insert(function).second) prepare(function, operation);
   cudaLaunchAttribute attribute[1];
   attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute[0].val.programmaticStreamSerializationAllowed = 1;

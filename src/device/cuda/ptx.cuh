@@ -19,7 +19,8 @@ namespace weir::cuda {
 
 /// Lets the next launch start as soon as every block of this one has called it (or ended). It may be called
 /// before wait_for_previous(): the next kernel still waits for this one's end before it touches its results.
-/// What a kernel reads before wait_for_previous() must therefore be constant since loading: weights.
+/// What a kernel reads before wait_for_previous() must therefore be constant since loading, or complete
+/// behind a kernel that settles (kernels.h), which calls this after its own wait.
 __device__ __forceinline__ void allow_next() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
