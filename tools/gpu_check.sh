@@ -80,19 +80,12 @@ if wanted verify; then
   row "weir verify, pocket model" "$(grep cells, "$out/verify.log")"
 fi
 
-# sanitize TOOL WHAT COMMAND...: starts one; judge TOOL WHAT: no error, no warning and no skipped test in it.
+# sanitize TOOL WHAT COMMAND...: no error, no warning, no skipped test. One after another: side by side they take
+# longer, and a benchmark beside one would measure it.
 sanitize() {
-  local tool=$1 what=$2
-  shift 2
-  (
-    rc=0
-    timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$out/$tool-$what.log" 2>&1 || rc=$?
-    echo $rc >"$out/$tool-$what.rc"
-  ) &
-}
-judge() {
   local tool=$1 what=$2 log=$out/$1-$2.log
-  if [ "$(cat "$out/$tool-$what.rc")" != 0 ]; then
+  shift 2
+  if ! timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$log" 2>&1; then
     if grep -q "Device not supported\|LibraryNotLoaded" "$log"; then
       row "compute-sanitizer $tool, $what" "not available on this machine"
       return
@@ -110,10 +103,6 @@ if wanted sanitizer; then
     # Kernels that the pocket model's widths do not reach are in the tests.
     sanitize $tool kernels $gpu_tests --gtest_brief=1 \
       --gtest_filter='CudaExperts.*:CudaRoute.*:SmallExperts.*:*FusedAttention*:*TheNormInside*:*SeveralWeightsOverOneInput*'
-  done
-  wait
-  for tool in memcheck racecheck; do
-    for what in run kernels; do judge $tool $what; done
   done
 fi
 

@@ -151,39 +151,58 @@ TEST_F(CudaExperts, OneExpertMayHaveEveryRow) {
 }
 
 /// route() groups the pairs for the experts that follow: the whole of a layer's second half.
-class CudaExpertsAfterRouter : public CudaExperts, public testing::WithParamInterface<ExpertShape> {};
+/// Experts that take what the router leaves: their input, quantised where the formats fit, and the choices.
+class CudaExpertsAfterRouterBase : public CudaExperts {
+ protected:
+  void check_after_router(const ExpertLayer& layer, int rows, int top_k) {
+    const int64_t hidden = layer.shape.hidden;
+    const RandomMatrix router(Type::F32, hidden, layer.experts, 90);
+    const Floats norm = random_floats(static_cast<size_t>(hidden), 91);
+    reserve(needs(layer, rows, top_k));
+    const auto size = static_cast<size_t>(rows * hidden), pairs = static_cast<size_t>(rows * top_k);
+    const Floats h = random_floats(size, 92);
+    const auto route = [&](Device& device, Bench& bench, const float* x) {
+      RouteArgs args;
+      args.x = x, args.norm = bench.put(norm), args.eps = 1e-6f, args.normed = bench.poisoned(size);
+      args.router = bench.put(router), args.rows = rows, args.top_k = top_k;
+      args.ids = bench.put(std::vector<int32_t>(pairs, -9)), args.weights = bench.poisoned(pairs);
+      device.route(args);
+      return args;
+    };
+    Bench host(*cpu_);
+    const RouteArgs chosen = route(*cpu_, host, host.put(h));
+    const Floats expected = on_cpu(layer, host.get(chosen.normed, size), h, host.get(chosen.ids, pairs),
+                                   host.get(chosen.weights, pairs), rows, top_k);
+    Bench bench(*cuda_);
+    float* at = bench.put(h);
+    RoutedArgs args;
+    args.bank = layer.put(bench);  // ahead of the router: uploads would make its leavings old
+    const RouteArgs own = route(*cuda_, bench, at);
+    args.x = own.normed, args.h = at, args.rows = rows, args.top_k = top_k;
+    args.ids = own.ids, args.weights = own.weights;
+    cuda_->routed_experts(args);
+    expect_same(bench.get(args.h, size), expected, fmt::format("{} rows, top {}", rows, top_k));
+  }
+};
+
+class CudaExpertsAfterRouter : public CudaExpertsAfterRouterBase,
+                               public testing::WithParamInterface<ExpertShape> {};
 
 TEST_P(CudaExpertsAfterRouter, HaveTheCpusBits) {
   const ExpertLayer layer(GetParam(), 24, true);
-  const int64_t hidden = layer.shape.hidden;
-  const RandomMatrix router(Type::F32, hidden, layer.experts, 90);
-  const Floats norm = random_floats(static_cast<size_t>(hidden), 91);
   for (int rows : {1, 2, 8, 16, 17, 40})
-    for (int top_k : {2, 8}) {
-      reserve(needs(layer, rows, top_k));
-      const auto size = static_cast<size_t>(rows * hidden), pairs = static_cast<size_t>(rows * top_k);
-      const Floats h = random_floats(size, 92);
-      const auto route = [&](Device& device, Bench& bench, const float* x) {
-        RouteArgs args;
-        args.x = x, args.norm = bench.put(norm), args.eps = 1e-6f, args.normed = bench.poisoned(size);
-        args.router = bench.put(router), args.rows = rows, args.top_k = top_k;
-        args.ids = bench.put(std::vector<int32_t>(pairs, -9)), args.weights = bench.poisoned(pairs);
-        device.route(args);
-        return args;
-      };
-      Bench host(*cpu_);
-      const RouteArgs chosen = route(*cpu_, host, host.put(h));
-      const Floats expected = on_cpu(layer, host.get(chosen.normed, size), h, host.get(chosen.ids, pairs),
-                                     host.get(chosen.weights, pairs), rows, top_k);
-      Bench bench(*cuda_);
-      float* at = bench.put(h);
-      const RouteArgs own = route(*cuda_, bench, at);
-      RoutedArgs args;
-      args.bank = layer.put(bench), args.x = own.normed, args.h = at, args.rows = rows, args.top_k = top_k;
-      args.ids = own.ids, args.weights = own.weights;
-      cuda_->routed_experts(args);
-      expect_same(bench.get(args.h, size), expected, fmt::format("{} rows, top {}", rows, top_k));
-    }
+    for (int top_k : {2, 8}) check_after_router(layer, rows, top_k);
+}
+
+class CudaExpertsAfterRouterAtEveryWidth : public CudaExpertsAfterRouterBase {};
+
+/// The one-row kernels' instantiations: up to 4, 8 and 16 super-blocks of a weight row of gate and up, and up
+/// to 4 and 8 of down's.
+TEST_F(CudaExpertsAfterRouterAtEveryWidth, HaveTheCpusBits) {
+  for (const auto& [hidden, ff] :
+       {std::pair<int64_t, int64_t>{768, 256}, {2048, 768}, {1280, 1280}, {4096, 256}})
+    for (int rows : {1, 3})
+      check_after_router(ExpertLayer({Type::Q4_K, Type::Q4_K, hidden, ff}, 5, true), rows, 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CudaExpertsAfterRouter,
