@@ -54,6 +54,17 @@ __device__ __forceinline__ void load_head(float (&x)[kEach], const float* from, 
   for (int i = 0; i < kEach; ++i) x[i] = from[lane + 32 * i];
 }
 
+/// Starts the copies of the chunk's keys and then of its values, a group each; those of the row's own
+/// position are made here. By threads 0..load_threads - 1.
+template <int kDim>
+__device__ __forceinline__ void start_copies(const AttendArgs& args, int64_t base, int chunk, int position,
+                                             ChunkShared<kDim>& shared) {
+  load_chunk<kDim, load_threads, 1>(args.kv.k + base, args.kv.row_stride, chunk, position - 1, shared.k);
+  cp_commit();
+  load_chunk<kDim, load_threads, 1>(args.kv.v + base, args.kv.row_stride, chunk, position - 1, shared.v);
+  cp_commit();
+}
+
 template <int kDim>
 __global__ void __launch_bounds__(threads, 2)
     fused_chunks_kernel(AttendArgs args, RopeStoreArgs rope, Partials partials, Group group, bool settled) {
@@ -90,12 +101,7 @@ __global__ void __launch_bounds__(threads, 2)
   const auto turn = rope::load_turn<each>(rope.rope, position, lane);
   const int64_t base = kv_lane * args.kv.lane_stride + static_cast<int64_t>(kv_head) * kDim;
   const int own = position - begin;  // of this chunk where it is below fast_chunk
-  if (sees && !makes_key) {
-    load_chunk<kDim, load_threads, 1>(args.kv.k + base, args.kv.row_stride, chunk, position - 1, shared.k);
-    cp_commit();
-    load_chunk<kDim, load_threads, 1>(args.kv.v + base, args.kv.row_stride, chunk, position - 1, shared.v);
-    cp_commit();
-  }
+  if (sees && !makes_key) start_copies(args, base, chunk, position, shared);
   if (settled) wait_and_load();
   if (!sees) return;
   if (makes_key ? own < fast_chunk : warp < heads) {
