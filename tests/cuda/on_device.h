@@ -11,12 +11,16 @@
 
 namespace weir::cuda {
 
-/// Device memory with a copy's contents.
+/// An array in device memory.
 template <typename T>
 class OnDevice {
  public:
-  explicit OnDevice(const std::vector<T>& host) : count_(host.size()) {
+  /// Zeros.
+  explicit OnDevice(size_t count) : count_(count) {
     check(cudaMalloc(&data_, count_ * sizeof(T)), "cudaMalloc", "a test");
+    check(cudaMemset(data_, 0, count_ * sizeof(T)), "cudaMemset", "a test");
+  }
+  explicit OnDevice(const std::vector<T>& host) : OnDevice(host.size()) {
     check(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy", "a test");
   }
   OnDevice(const OnDevice&) = delete;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../device/cpu_cases.h"
+#include "cuda/on_device.h"
 #include "device/cpu/matmul_tables.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/route_one.h"
@@ -21,36 +22,9 @@ namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
 
-/// An array in device memory.
-template <typename T>
-class Array {
- public:
-  explicit Array(size_t n) : n_(n) {
-    check(cudaMalloc(&data_, n * sizeof(T)), "cudaMalloc", "a test");
-    check(cudaMemset(data_, 0, n * sizeof(T)), "cudaMemset", "a test");
-  }
-  explicit Array(const std::vector<T>& v) : Array(v.size()) {
-    check(cudaMemcpy(data_, v.data(), n_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy", "a test");
-  }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-  ~Array() { cudaFree(data_); }
-  T* data() const { return data_; }
-  std::vector<T> values() const {
-    std::vector<T> v(n_);
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", "a test");
-    check(cudaMemcpy(v.data(), data_, n_ * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy", "a test");
-    return v;
-  }
-
- private:
-  size_t n_;
-  T* data_ = nullptr;
-};
-
-Array<uint8_t> bytes_of(const Matrix& m) {
+OnDevice<uint8_t> bytes_of(const Matrix& m) {
   const auto* begin = static_cast<const uint8_t*>(m.data);
-  return Array<uint8_t>(std::vector<uint8_t>(begin, begin + m.bytes()));
+  return OnDevice<uint8_t>(std::vector<uint8_t>(begin, begin + m.bytes()));
 }
 
 class CudaRows : public testing::TestWithParam<int> {
@@ -89,9 +63,9 @@ TEST_P(CudaRows, EmbedDecodesEveryFormat) {
   for (Type type : {Type::F32, Type::F16, Type::BF16, Type::Q8_0, Type::Q5_0, Type::Q4_K, Type::Q6_K}) {
     const RandomMatrix table(type, 512, 9, 5);
     const std::vector<int32_t> token = {8, 0, 3};
-    const Array<uint8_t> weights = bytes_of(table.matrix());
-    const Array<int32_t> device_token(token);
-    const Array<float> out(3 * 512);
+    const OnDevice<uint8_t> weights = bytes_of(table.matrix());
+    const OnDevice<int32_t> device_token(token);
+    const OnDevice<float> out(3 * 512);
     EmbedArgs args{table.matrix(), {}, out.data()};
     args.table.data = weights.data();
     args.rows.count = 3, args.rows.token = device_token.data();
@@ -99,7 +73,7 @@ TEST_P(CudaRows, EmbedDecodesEveryFormat) {
     const Floats all = table.decoded();
     Floats expected;
     for (int32_t t : token) expected.insert(expected.end(), &all[t * 512ull], &all[t * 512ull] + 512);
-    expect_same(out.values(), expected, type_info(type).name);
+    expect_same(out.host(), expected, type_info(type).name);
   }
 }
 
@@ -110,9 +84,9 @@ TEST_P(CudaRows, RmsNormKeepsItsBitsForAnyWidth) {
                    w = random_floats(static_cast<size_t>(n), 8);
       Floats expected(x.size());
       cpu_->rms_norm({x.data(), weighted ? w.data() : nullptr, expected.data(), 2, n, 1e-6f});
-      const Array<float> dx(x), dw(w);
+      const OnDevice<float> dx(x), dw(w);
       rms_norm(s_, {dx.data(), weighted ? dw.data() : nullptr, dx.data(), 2, n, 1e-6f});
-      expect_same(dx.values(), expected, std::to_string(n));
+      expect_same(dx.host(), expected, std::to_string(n));
     }
 }
 
@@ -143,15 +117,15 @@ TEST_P(CudaRows, QuantisedBlocksAreTheHosts) {
         task.q = q.data(), task.scale = scale.data(), task.sums = sums.data();
         task.row_begin = 0, task.row_end = rows;
         format == ActFormat::per256 ? cpu::quantize256_scalar(task) : cpu::quantize32_scalar(task);
-        const Array<float> dx(x), dw(w), dscale(n / block);
-        const Array<int8_t> dq(n);
-        const Array<int16_t> dsums(n / 32);
+        const OnDevice<float> dx(x), dw(w), dscale(n / block);
+        const OnDevice<int8_t> dq(n);
+        const OnDevice<int16_t> dsums(n / 32);
         quantise(s_, dx.data(), normed ? dw.data() : nullptr, 1e-5f, rows, in,
                  {dq.data(), dscale.data(), dsums.data(), in, format});
-        EXPECT_EQ(dq.values(), q) << in;
-        expect_same(dscale.values(), scale, std::to_string(in));
+        EXPECT_EQ(dq.host(), q) << in;
+        expect_same(dscale.host(), scale, std::to_string(in));
         if (format == ActFormat::per256) {
-          EXPECT_EQ(dsums.values(), sums) << in;
+          EXPECT_EQ(dsums.host(), sums) << in;
         }
       }
 }
@@ -162,25 +136,25 @@ TEST_P(CudaRows, ElementwiseOperationsKeepTheirBits) {
     const auto size = static_cast<size_t>(rows * n);
     const Floats a = random_floats(size, 1), b = random_floats(size, 2), parts = random_floats(size * k, 3),
                  w = random_floats(rows * k, 4);
-    const Array<float> da(a), db(b), dparts(parts), dw(w), out(size), dh(b), sum(b);
+    const OnDevice<float> da(a), db(b), dparts(parts), dw(w), out(size), dh(b), sum(b);
     Floats expected(size);
     cpu_->gated({a.data(), b.data(), expected.data(), rows, n});
     gated(s_, {da.data(), db.data(), out.data(), rows, n});
-    expect_same(out.values(), expected, "gated");
+    expect_same(out.host(), expected, "gated");
     Floats h = b;
     cpu_->combine({parts.data(), w.data(), h.data(), rows, k, n});
     combine(s_, {dparts.data(), dw.data(), dh.data(), rows, k, n});
-    expect_same(dh.values(), h, "combine");
+    expect_same(dh.host(), h, "combine");
     h = b;
     cpu_->add(h.data(), a.data(), rows * n);
     add(s_, sum.data(), da.data(), rows * n);
-    expect_same(sum.values(), h, "add");
-    const Array<int32_t> index(std::vector<int32_t>{2, 0});
-    const Array<float> gathered(static_cast<size_t>(2 * n));
+    expect_same(sum.host(), h, "add");
+    const OnDevice<int32_t> index(std::vector<int32_t>{2, 0});
+    const OnDevice<float> gathered(static_cast<size_t>(2 * n));
     gather_rows(s_, da.data(), index.data(), 2, n, gathered.data());
     Floats rows_of(a.begin() + 2 * n, a.end());
     rows_of.insert(rows_of.end(), a.begin(), a.begin() + n);
-    expect_same(gathered.values(), rows_of, "gather_rows");
+    expect_same(gathered.host(), rows_of, "gather_rows");
   }
 }
 
@@ -200,13 +174,13 @@ TEST_P(CudaRows, ChoosesTheLargestAndTheFirstThatIsNotFinite) {
     const std::vector<int32_t> banned = {40, 3};
     std::vector<Choice> expected(rows);
     cpu_->choose({x.data(), rows, n, banned.data(), 2, expected.data()});
-    const Array<float> dx(x);
-    const Array<int32_t> dbanned(banned);
-    const Array<Choice> choice(rows);
-    const Array<uint8_t> partial(choose_partial_bytes(rows));
+    const OnDevice<float> dx(x);
+    const OnDevice<int32_t> dbanned(banned);
+    const OnDevice<Choice> choice(rows);
+    const OnDevice<uint8_t> partial(choose_partial_bytes(rows));
     for (int again = 0; again < 2; ++again) {
       choose(s_, {dx.data(), rows, n, dbanned.data(), 2, choice.data()}, partial.data());
-      const auto got = choice.values();
+      const auto got = choice.host();
       for (size_t r = 0; r < rows; ++r) {
         EXPECT_EQ(got[r].token, expected[r].token) << n << " " << r;
         EXPECT_EQ(got[r].first_not_finite, expected[r].first_not_finite) << n << " " << r;
@@ -216,24 +190,24 @@ TEST_P(CudaRows, ChoosesTheLargestAndTheFirstThatIsNotFinite) {
 }
 
 TEST_P(CudaRows, ARoundEndsWithItsStampsAndItsTicket) {
-  const Array<uint32_t> ticket(1), flag(1);
-  const Array<uint64_t> stamps(std::vector<uint64_t>(300, 9)), out(300);
+  const OnDevice<uint32_t> ticket(1), flag(1);
+  const OnDevice<uint64_t> stamps(std::vector<uint64_t>(300, 9)), out(300);
   finish(s_, {ticket.data(), flag.data(), stamps.data(), out.data(), 300});
-  EXPECT_EQ(out.values()[0], 9u);
-  EXPECT_EQ(out.values()[298], 9u);
-  EXPECT_GT(out.values()[299], 9u);
+  EXPECT_EQ(out.host()[0], 9u);
+  EXPECT_EQ(out.host()[298], 9u);
+  EXPECT_GT(out.host()[299], 9u);
   finish(s_, {ticket.data(), flag.data(), nullptr, nullptr, 0});
-  EXPECT_EQ(flag.values()[0], 2u);
-  EXPECT_EQ(ticket.values()[0], 2u);
-  const Array<uint32_t> from(std::vector<uint32_t>{1, 2, 3, 4, 5}), to(5);
+  EXPECT_EQ(flag.host()[0], 2u);
+  EXPECT_EQ(ticket.host()[0], 2u);
+  const OnDevice<uint32_t> from(std::vector<uint32_t>{1, 2, 3, 4, 5}), to(5);
   s_.stamp = stamps.data();
   copy_mapped(s_, to.data(), from.data(), 20);
   EXPECT_EQ(s_.stamp, nullptr);
-  EXPECT_EQ(to.values(), from.values());
-  EXPECT_NE(stamps.values()[0], 9u);
+  EXPECT_EQ(to.host(), from.host());
+  EXPECT_NE(stamps.host()[0], 9u);
   spin(s_, 1000);
   measure_tick(s_, out.data());
-  EXPECT_GT(out.values()[0], 0u);
+  EXPECT_GT(out.host()[0], 0u);
 }
 
 struct RouteCase {
@@ -308,14 +282,14 @@ TEST_P(CudaRows, RoutesAsTheHostDoes) {
     args.rows = c.rows, args.top_k = c.top_k, args.kind = c.kind, args.ids = ids.data();
     args.weights = weights.data();
     cpu_->route(args);
-    const Array<uint8_t> drouter = bytes_of(args.router);
-    const Array<float> dx(x), dw(w), dbias(bias), dnormed(size), dweights(pairs),
+    const OnDevice<uint8_t> drouter = bytes_of(args.router);
+    const OnDevice<float> dx(x), dw(w), dbias(bias), dnormed(size), dweights(pairs),
         logits(static_cast<size_t>(c.rows * c.experts)), dscale(size / 32), want_scale(size / 32);
-    const Array<int8_t> dq(size), want_q(size);
-    const Array<int16_t> dsums(size / 32), want_sums(size / 32);
-    const Array<int32_t> dids(pairs), active(1), expert(pairs), begin(pairs + 1), dpairs(pairs);
-    const Array<uint32_t> tickets(small_rows * route_ticket_words);
-    const Array<uint64_t> visits(1), slot(1);
+    const OnDevice<int8_t> dq(size), want_q(size);
+    const OnDevice<int16_t> dsums(size / 32), want_sums(size / 32);
+    const OnDevice<int32_t> dids(pairs), active(1), expert(pairs), begin(pairs + 1), dpairs(pairs);
+    const OnDevice<uint32_t> tickets(small_rows * route_ticket_words);
+    const OnDevice<uint64_t> visits(1), slot(1);
     args.x = dx.data(), args.normed = dnormed.data(), args.router.data = drouter.data();
     if (c.norm) args.norm = dw.data();
     if (c.bias) args.bias = dbias.data();
@@ -330,21 +304,21 @@ TEST_P(CudaRows, RoutesAsTheHostDoes) {
       route(s_, args, logits.data(), tickets.data(),
             {active.data(), expert.data(), begin.data(), dpairs.data(), visits.data()},
             {dq.data(), dscale.data(), dsums.data(), c.hidden, format});
-      EXPECT_EQ(dids.values(), ids) << what;
-      expect_same(dweights.values(), weights, what);
-      if (c.norm) expect_same(dnormed.values(), normed, what);
-      EXPECT_EQ(tickets.values(), std::vector<uint32_t>(small_rows * route_ticket_words, 0));
+      EXPECT_EQ(dids.host(), ids) << what;
+      expect_same(dweights.host(), weights, what);
+      if (c.norm) expect_same(dnormed.host(), normed, what);
+      EXPECT_EQ(tickets.host(), std::vector<uint32_t>(small_rows * route_ticket_words, 0));
       if (format == ActFormat::none) continue;
       quantise(s_, c.norm ? args.normed : args.x, nullptr, 0, c.rows, c.hidden,
                {want_q.data(), want_scale.data(), want_sums.data(), c.hidden, format});
-      EXPECT_EQ(dq.values(), want_q.values()) << what;
-      expect_same(dscale.values(), want_scale.values(), what);
-      EXPECT_EQ(dsums.values(), want_sums.values()) << what;
+      EXPECT_EQ(dq.host(), want_q.host()) << what;
+      expect_same(dscale.host(), want_scale.host(), what);
+      EXPECT_EQ(dsums.host(), want_sums.host()) << what;
     }
-    EXPECT_NE(slot.values()[0], 0u);
+    EXPECT_NE(slot.host()[0], 0u);
     if (c.rows > small_rows || (c.rows > 1 && takes_route_one(args))) continue;  // no groups
-    expect_groups(ids, c.experts, active.values()[0], expert.values(), begin.values(), dpairs.values());
-    EXPECT_EQ(visits.values()[0], 2u * static_cast<uint64_t>(active.values()[0]));
+    expect_groups(ids, c.experts, active.host()[0], expert.host(), begin.host(), dpairs.host());
+    EXPECT_EQ(visits.host()[0], 2u * static_cast<uint64_t>(active.host()[0]));
   }
 }
 
@@ -360,15 +334,15 @@ TEST_P(CudaRows, FloatMatmulsKeepTheirBits) {
         MatmulArgs args;
         args.x = x.data(), args.rows = rows, args.targets = {&target, 1};
         cpu_->matmul(args);
-        const Array<uint8_t> dw = bytes_of(weight.matrix());
-        const Array<float> dx(x), y(expected.size());
+        const OnDevice<uint8_t> dw = bytes_of(weight.matrix());
+        const OnDevice<float> dx(x), y(expected.size());
         Matrix m = weight.matrix();
         m.data = dw.data();
         float_matmul(s_, m, dx.data(), rows, y.data(), false);
-        expect_same(y.values(), expected, "float_matmul");
+        expect_same(y.host(), expected, "float_matmul");
         for (float& v : expected) v = v + v;
         float_matmul(s_, m, dx.data(), rows, y.data(), true);
-        expect_same(y.values(), expected, "float_matmul, added");
+        expect_same(y.host(), expected, "float_matmul, added");
       }
 }
 
@@ -403,20 +377,20 @@ TEST_P(CudaRows, ExpertsInFloatFormatsKeepTheirBits) {
       ExpertsArgs args;
       args.work = work, args.x = x.data(), args.top_k = k, args.parts = expected.data();
       cpu_->experts(args);
-      const Array<uint8_t> dgate = bytes_of(gate.matrix()), dup = bytes_of(up.matrix()),
-                           ddown = bytes_of(down.matrix());
+      const OnDevice<uint8_t> dgate = bytes_of(gate.matrix()), dup = bytes_of(up.matrix()),
+                              ddown = bytes_of(down.matrix());
       ExpertBank bank;
       bank.gate = slice(gate, 0, ff), bank.up = slice(up, 0, ff), bank.down = slice(down, 0, hidden);
       bank.gate_stride = bank.up_stride = bank.gate.bytes(), bank.down_stride = bank.down.bytes();
       bank.gate.data = dgate.data(), bank.up.data = dup.data(), bank.down.data = ddown.data();
       bank.experts = experts;
-      const Array<int32_t> dactive(std::vector<int32_t>{static_cast<int32_t>(expert.size())}),
+      const OnDevice<int32_t> dactive(std::vector<int32_t>{static_cast<int32_t>(expert.size())}),
           dexpert(expert), dbegin(begin), dpairs(pairs);
       const ExpertGroups groups{dactive.data(), dexpert.data(), dbegin.data(), dpairs.data(), nullptr};
-      const Array<float> dx(x), act(static_cast<size_t>(rows * k * ff)), parts(expected.size());
+      const OnDevice<float> dx(x), act(static_cast<size_t>(rows * k * ff)), parts(expected.size());
       float_gate_up(s_, bank, groups, dx.data(), rows, k, act.data());
       float_down(s_, bank, groups, act.data(), rows, k, parts.data());
-      expect_same(parts.values(), expected, type_info(type).name);
+      expect_same(parts.host(), expected, type_info(type).name);
     }
 }
 

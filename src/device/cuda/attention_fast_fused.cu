@@ -65,6 +65,39 @@ __device__ __forceinline__ void start_copies(const AttendArgs& args, int64_t bas
   cp_commit();
 }
 
+/// Scores that the row does not see become -inf, in s as scores() leaves it; the maxima of the warp's
+/// positions go to `shared`, of the vectors that are heads.
+template <int kDim>
+__device__ __forceinline__ void mask_and_store_tops(const Span& seen, int begin, int heads, int warp,
+                                                    int lane, float (&s)[4], ChunkShared<kDim>& shared) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (8 * half >= heads) break;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (!seen.has(begin + 8 * warp + 2 * t + i)) s[2 * half + i] = -std::numeric_limits<float>::infinity();
+    float top = fmaxf(s[2 * half], s[2 * half + 1]);
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    if (t == 0) shared.top[g + 8 * half][warp] = top;
+  }
+}
+
+/// P of the warp's positions, and m, the maximum over all, of the vectors that are heads.
+template <int kDim>
+__device__ __forceinline__ void store_p(const float (&s)[4], int heads, int warp, int lane,
+                                        ChunkShared<kDim>& shared, float (&m)[2]) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (8 * half >= heads) break;
+    m[half] = largest(shared, g + 8 * half);
+    *reinterpret_cast<uint32_t*>(shared.p + (g + 8 * half) * (fast_chunk + fast_pad) + 8 * warp + 2 * t) =
+        pack_halves(exp_f32(s[2 * half] - m[half]), exp_f32(s[2 * half + 1] - m[half]));
+  }
+}
+
 template <int kDim>
 __global__ void __launch_bounds__(threads, 2)
     fused_chunks_kernel(AttendArgs args, RopeStoreArgs rope, Partials partials, Group group, bool settled) {
@@ -126,40 +159,20 @@ __global__ void __launch_bounds__(threads, 2)
   __syncthreads();  // keys and queries of all threads are there
 
   // Vectors that are no heads hold what was there: their rows of the products go nowhere.
-  const int g = lane / 4, t = lane % 4;
   float s[4], m[2] = {};
   if (!makes_key) {
     scores<kDim>(shared, args.scale, warp, lane, s);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (8 * half >= heads) break;
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        if (!seen.has(begin + 8 * warp + 2 * t + i))
-          s[2 * half + i] = -std::numeric_limits<float>::infinity();
-      float top = fmaxf(s[2 * half], s[2 * half + 1]);
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-      if (t == 0) shared.top[g + 8 * half][warp] = top;
-    }
+    mask_and_store_tops(seen, begin, heads, warp, lane, s, shared);
   }
   __syncthreads();  // every tile's maximum is there
-  if (!makes_key) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (8 * half >= heads) break;
-      m[half] = largest(shared, g + 8 * half);
-      *reinterpret_cast<uint32_t*>(shared.p + (g + 8 * half) * (fast_chunk + fast_pad) + 8 * warp + 2 * t) =
-          pack_halves(exp_f32(s[2 * half] - m[half]), exp_f32(s[2 * half + 1] - m[half]));
-    }
-  }
+  if (!makes_key) store_p(s, heads, warp, lane, shared, m);
   cp_wait<0>();
   __syncthreads();  // P and the values are there
   if (makes_key) return;
   int64_t at[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int head = g + 8 * half;
+    const int head = lane / 4 + 8 * half;
     at[half] = head < heads ? static_cast<int64_t>(first_head + head) * partials.chunks + chunk : -1;
   }
   values<kDim>(shared, at, m, partials, warp, lane);

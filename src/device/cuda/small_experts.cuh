@@ -71,9 +71,9 @@ __global__ void __launch_bounds__(32 * most_warps(true), blocks_at_once<Codec, t
   auto* slots = reinterpret_cast<int32_t*>(shared + shape.extra_at);
   auto* weights = reinterpret_cast<float*>(slots + task.top_k);
   float* parts = weights + task.top_k;
+  fetch_parameters(task);
   // After gate_up_kernel the router is complete (see its allow_next()). Read past the first-level cache,
   // which may hold an earlier layer's ids.
-  fetch_parameters(task);
   if (!task.after_gate_up) wait_for_previous();
   for (int j = thread; j < task.top_k; j += static_cast<int>(blockDim.x)) {
     const int expert = __ldcg(task.ids + j);
