@@ -156,8 +156,8 @@ class CudaDevice final : public Device {
                         const ReadyActs& ready);
   void launch_waiting_rope();
   void group_rows(const RoutedArgs& args);
-  void expert_inner(const RoutedArgs& args, const ReadyActs& ready, bool lone);
-  void expert_outer(const RoutedArgs& args, bool lone);
+  void expert_inner(const RoutedArgs& args, const ReadyActs& ready, bool few, uint64_t* visits);
+  void expert_outer(const RoutedArgs& args, bool few);
   void check_scratch(int rows, int64_t in) const;
   bool is_ours(const void* host) const;
 

@@ -9,9 +9,6 @@ namespace weir::cuda {
 
 namespace {
 
-/// Up to so many rows each pair reads its expert by itself: few share one.
-constexpr int most_lone_rows = 6;
-
 bool quantised(Type type) { return type_info(type).act != ActFormat::none; }
 
 }  // namespace
@@ -46,10 +43,8 @@ void CudaDevice::route(const RouteArgs& args) {
   if (ready) ready_ = {args.norm ? args.normed : args.x, in, format, args.rows};
 }
 
-/// The groups of these ids: route() left them, where it was the last to write ids.
+/// The groups of these ids, which has counted their visits.
 void CudaDevice::group_rows(const RoutedArgs& args) {
-  const bool there = grouped_ids_ == args.ids && grouped_rows_ == args.rows;
-  if (there) return;
   uint64_t* stamp = stream_.take_stamp();
   group_pairs(stream_, args.ids, args.rows, args.top_k, args.bank.experts, groups());
   stream_.stamp = stamp;
@@ -67,22 +62,23 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
   begin_operation();
   const uint64_t expert_bytes = bank.gate.bytes() + bank.up.bytes() + bank.down.bytes();
   const auto role = static_cast<size_t>(role_);
-  const bool lone =
-      args.rows <= most_lone_rows && one_row_gate_up_fits(bank) && one_row_down_fits(bank, args.top_k);
-  if (lone || args.rows == 1)
-    account_.bytes[role] += expert_bytes * static_cast<uint64_t>(args.rows * args.top_k);
+  const bool few = args.rows > 1 && args.rows <= small_rows && few_rows_fit(bank, args.top_k);
+  if (args.rows == 1)
+    account_.bytes[role] += expert_bytes * static_cast<uint64_t>(args.top_k);
   else
     account_.bytes_per_visit[role] += expert_bytes, ++account_.visit_layers[role];
-  const bool by_pair = lone || (args.rows == 1 && quantised(bank.gate.type) && quantised(bank.down.type));
-  if (!by_pair) group_rows(args);
+  const bool by_pair = few || (args.rows == 1 && quantised(bank.gate.type) && quantised(bank.down.type));
+  // route() left groups, where it was the last to write ids.
+  const bool grouped = grouped_ids_ == args.ids && grouped_rows_ == args.rows;
+  if (!by_pair && !grouped) group_rows(args);
   grouped_ids_ = nullptr;  // one use: the ids may be overwritten by a copy that nobody tells us of
-  expert_inner(args, ready, lone);
-  expert_outer(args, lone);
+  expert_inner(args, ready, few, grouped ? nullptr : groups().visits);
+  expert_outer(args, few);
   end_operation();
 }
 
-/// act[pair] = silu(gate(x)) * up(x)
-void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, bool lone) {
+/// act[pair] = silu(gate(x)) * up(x). `visits`: null where they are counted.
+void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, bool few, uint64_t* visits) {
   const ExpertBank& bank = args.bank;
   auto* act = scratch<float>(layout_.act);
   if (!quantised(bank.gate.type)) {
@@ -92,28 +88,32 @@ void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, bo
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
   const bool held = ready.is(args.x, args.rows, in);
   // Large tiles do not stamp: before them the activations are made again, by a kernel that does.
-  if (args.rows > 1 && !(held && lone)) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
-  settled_ = args.rows == 1 || lone;
-  if (one_row_gate_up_fits(bank) && settled_)
-    one_row_gate_up(stream_, bank, args.ids, args.rows, args.top_k, args.rows > 1 || held ? nullptr : args.x,
-                    in, act);
-  else if (settled_)
+  if (args.rows > 1 && !(held && few)) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
+  settled_ = args.rows == 1 || few;
+  if (args.rows == 1 && one_row_gate_up_fits(bank))
+    one_row_gate_up(stream_, bank, args.ids, args.top_k, held ? nullptr : args.x, in, act);
+  else if (few)
+    few_rows_gate_up(stream_, bank, args.ids, args.rows, args.top_k, in, visits, act);
+  else if (args.rows == 1)
     small_gate_up(stream_, bank, args.ids, args.x, args.top_k, act);
   else
     large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);
 }
 
 /// h += sum over a row's pairs of weight * down(act[pair])
-void CudaDevice::expert_outer(const RoutedArgs& args, bool lone) {
+void CudaDevice::expert_outer(const RoutedArgs& args, bool few) {
   const ExpertBank& bank = args.bank;
   const auto* act = scratch<float>(layout_.act);
   auto* parts = scratch<float>(layout_.parts);
   if (!quantised(bank.down.type)) {
     float_down(stream_, bank, groups(), act, args.rows, args.top_k, parts);
-  } else if (args.rows == 1 || lone) {
+  } else if (few) {
+    few_rows_down_sum(stream_, bank, args.ids, args.weights, args.rows, args.top_k, act, args.h);
+    return;
+  } else if (args.rows == 1) {
     if (one_row_down_fits(bank, args.top_k))
-      one_row_down_sum(stream_, bank, args.ids, args.weights, args.rows, args.top_k,
-                       quantised(bank.gate.type), act, args.h);
+      one_row_down_sum(stream_, bank, args.ids, args.weights, args.top_k, quantised(bank.gate.type), act,
+                       args.h);
     else
       small_down_sum(stream_, bank, args.ids, args.weights, args.top_k, act, args.h);
     return;

@@ -113,17 +113,30 @@ bool one_row_fits(const Matrix& weight);
 bool one_row_takes_acts(Type type, int64_t in);
 /// As small_matmul at one row (stamps); x null: acts holds the row, quantised (per256, with sums).
 void one_row_matmul(Stream& s, const SmallMatmul& args);
-/// Routed experts of a few rows, each pair by itself: a pair's expert is ids[pair], its row pair / top_k. act
-/// and h as small_gate_up and small_down_sum have them. One row: x is quantised inside, or null: acts holds
-/// it; more rows: acts holds them (per256, with sums). gate_up stamps and settles.
+/// One row's routed experts, as small_gate_up; x null: acts holds the row, quantised (per256, with sums).
+/// (stamps, settles)
 bool one_row_gate_up_fits(const ExpertBank& bank);
-void one_row_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int rows, int top_k,
-                     const float* x, const Acts& acts, float* act);
-/// ids_are_final: the launch before is one_row_gate_up or small_gate_up, which start when all before them is
-/// complete.
+void one_row_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int top_k, const float* x,
+                     const Acts& acts, float* act);
+/// h as small_down_sum has it. ids_are_final: the launch before is one_row_gate_up or small_gate_up, which
+/// start when all before them is complete.
 bool one_row_down_fits(const ExpertBank& bank, int top_k);
-void one_row_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int rows,
-                      int top_k, bool ids_are_final, const float* act, float* h);
+void one_row_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int top_k,
+                      bool ids_are_final, const float* act, float* h);
+
+// --- few_rows_*.cu: 2 to small_rows rows and Q4_K experts
+// ---------------------------------------------------------
+
+/// Whether the two below take these experts.
+bool few_rows_fit(const ExpertBank& bank, int top_k);
+/// act[pair, :] = silu(gate(x)) * up(x) by the expert ids[pair] for row pair / top_k of acts (per256, with
+/// sums); *visits += the experts that at least one row chose, unless visits is null. (stamps, settles)
+void few_rows_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int rows, int top_k,
+                      const Acts& acts, uint64_t* visits, float* act);
+/// h[row, :] += sum over the row's pairs, in order, of weights[pair] * down(act[pair]). The launch before is
+/// few_rows_gate_up.
+void few_rows_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int rows,
+                       int top_k, const float* act, float* h);
 
 // --- large_matmul*.cu: any number of rows, integer tensor-core tiles
 // ---------------------------------------------

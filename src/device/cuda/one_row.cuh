@@ -162,7 +162,7 @@ struct OwnActs {
   float* scale;    ///< [in / 256]
   float* segment;  ///< [ceil(in / 512)] of the norm's dot
 };
-inline constexpr int own_acts_bytes(int in) {
+WEIR_BOTH_SIDES inline constexpr int own_acts_bytes(int in) {
   return (in + in / 16 + in / 64 + 4 * ((in + 511) / 512) + 127) / 128 * 128;
 }
 __device__ __forceinline__ OwnActs own_acts(uint8_t* shared, int in) {
@@ -220,6 +220,18 @@ __device__ __forceinline__ void quantise_own(const OwnActs& to, const float* x, 
                          to.sums + 8 * b);
   }
   __syncthreads();
+}
+
+__device__ __forceinline__ int slot_of_expert(const int32_t* slot_of, int expert) {
+  return slot_of ? __ldcg(slot_of + expert) : expert;
+}
+
+/// Holds in a kernel whose predecessor calls allow_next() after its own wait: all launches before that one
+/// are complete. The emulation, which runs one kernel after another, knows no state between.
+__device__ __forceinline__ void earlier_are_complete() {
+#if defined(WEIR_CUDA_EMULATION)
+  wait_for_previous();
+#endif
 }
 
 /// Every warp of the block makes its own barrier ready.

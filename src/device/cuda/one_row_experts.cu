@@ -39,19 +39,13 @@ struct DownSum {
 // stream while gate_up ends.
 constexpr int gate_up_warps = 12, most_experts = 16;
 
-__device__ __forceinline__ int slot_of_expert(const int32_t* slot_of, int expert) {
-  return slot_of ? __ldcg(slot_of + expert) : expert;
-}
-
-/// blockIdx.z: the row; blockIdx.y: which of its experts. A warp has rows_at_once / 2 rows of gate and the
-/// same of up.
+/// blockIdx.y: which of the row's experts. A warp has rows_at_once / 2 rows of gate and the same of up.
 template <int T, bool kActs, bool kStamp>
 __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp task, uint64_t* stamp_slot) {
   constexpr int outs = rows_at_once<T> / 2;
   WEIR_DYNAMIC_SHARED(shared);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32),
-            row = static_cast<int>(blockIdx.z), in = task.supers * super,
-            pair = row * static_cast<int>(gridDim.y) + static_cast<int>(blockIdx.y);
+            pair = static_cast<int>(blockIdx.y), in = task.supers * super;
   const int row_bytes = task.supers * block_bytes;
   auto* barrier = reinterpret_cast<uint64_t*>(shared) + warp;
   uint8_t* at = shared + 128;
@@ -80,21 +74,12 @@ __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp
     quantise_own(own, task.x, nullptr, none, 0, in);
   }
   if (valid <= 0) return;
-  const Share<T> x = kActs ? load_share<T>(task.acts.q + row * in, task.acts.sums + row * (in / 32),
-                                           task.acts.scale + row * task.supers, task.supers)
+  const Share<T> x = kActs ? load_share<T>(task.acts.q, task.acts.sums, task.acts.scale, task.supers)
                            : load_share<T>(own.q, own.sums, own.scale, task.supers);
   barrier_wait(barrier, 0);
   const float y = outputs<T>(weights, row_bytes, task.supers, x, terms);
   const float up = __shfl_down_sync(all_lanes, y, valid);
   if (lane < valid) task.act[static_cast<int64_t>(pair) * task.ff + first + lane] = silu_f32(y) * up;
-}
-
-/// Holds in a kernel whose predecessor calls allow_next() after its own wait: all launches before that one
-/// are complete. The emulation, which runs one kernel after another, knows no state between.
-__device__ __forceinline__ void earlier_are_complete() {
-#if defined(WEIR_CUDA_EMULATION)
-  wait_for_previous();
-#endif
 }
 
 /// A warp an expert, in increasing id; a block has the same rows_at_once outputs of all.
@@ -123,16 +108,15 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
     earlier_are_complete();
   else
     wait_for_previous();
-  const int row = static_cast<int>(blockIdx.y), row_pair = row * pairs;  // its first
-  float* h = task.h + static_cast<int64_t>(row) * task.hidden + first;
-  const auto slot = static_cast<uint64_t>(slot_of_expert(task.slot_of, __ldcg(task.ids + row_pair + pair)));
+  float* h = task.h + first;
+  const auto slot = static_cast<uint64_t>(slot_of_expert(task.slot_of, __ldcg(task.ids + pair)));
   const float weight =
-      threadIdx.x < static_cast<unsigned>(pairs) ? __ldcg(task.weights + row_pair + threadIdx.x) : 0;
+      threadIdx.x < static_cast<unsigned>(pairs) ? __ldcg(task.weights + threadIdx.x) : 0;
   copy(weights, task.down + slot * task.stride + static_cast<int64_t>(first) * row_bytes, bytes, barrier);
   wait_for_previous();
   float before = 0;
   if (pair == 0 && lane < valid) before = h[lane];
-  const float* act = task.act + static_cast<int64_t>(row_pair + pair) * in;
+  const float* act = task.act + static_cast<int64_t>(pair) * in;
   constexpr int at_once = 3;  // super-blocks whose loads are in flight together
   for (int b0 = 0; b0 < task.supers; b0 += at_once) {
     float v[at_once][8];
@@ -164,7 +148,7 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
 }
 
 template <int T>
-void launch_gate_up(Stream& s, const GateUp& task, int rows, int top_k) {
+void launch_gate_up(Stream& s, const GateUp& task, int top_k) {
   constexpr int outs = rows_at_once<T> / 2;
   const bool has_acts = task.x == nullptr;
   const int bytes = 128 + (has_acts ? 0 : own_acts_bytes(task.supers * super)) +
@@ -176,8 +160,7 @@ void launch_gate_up(Stream& s, const GateUp& task, int rows, int top_k) {
                : (slot ? one_row_gate_up_kernel<T, false, true> : one_row_gate_up_kernel<T, false, false>);
   constexpr int block_outs = gate_up_warps * outs;
   launch(s, "one_row_gate_up", kernel,
-         dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs), static_cast<unsigned>(top_k),
-              static_cast<unsigned>(rows)),
+         dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs), static_cast<unsigned>(top_k)),
          dim3(32 * gate_up_warps), static_cast<size_t>(bytes), task, slot);
 }
 
@@ -190,13 +173,12 @@ int down_bytes(int supers, int top_k) {
 }
 
 template <int T>
-void launch_down_sum(Stream& s, const DownSum& task, int rows, int top_k) {
+void launch_down_sum(Stream& s, const DownSum& task, int top_k) {
   constexpr int outs = rows_at_once<T>;
   const int tiles = (task.hidden + outs - 1) / outs;
-  const size_t bytes = evenly_spread(s, static_cast<size_t>(down_bytes<T>(task.supers, top_k)), tiles * rows);
+  const size_t bytes = evenly_spread(s, static_cast<size_t>(down_bytes<T>(task.supers, top_k)), tiles);
   launch(s, "one_row_down_sum", one_row_down_sum_kernel<T>,
-         dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(rows)),
-         dim3(static_cast<unsigned>(32 * top_k)), bytes, task);
+         dim3(static_cast<unsigned>(tiles)), dim3(static_cast<unsigned>(32 * top_k)), bytes, task);
 }
 
 bool aligned(const Matrix& m, uint64_t stride) {
@@ -211,22 +193,21 @@ bool one_row_gate_up_fits(const ExpertBank& bank) {
          aligned(bank.up, bank.up_stride);
 }
 
-void one_row_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int rows, int top_k,
-                     const float* x, const Acts& acts, float* act) {
+void one_row_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int top_k, const float* x,
+                     const Acts& acts, float* act) {
   GateUp task;
   task.gate = static_cast<const uint8_t*>(bank.gate.data),
   task.up = static_cast<const uint8_t*>(bank.up.data);
   task.gate_stride = bank.gate_stride, task.up_stride = bank.up_stride;
   task.slot_of = bank.slot_of, task.ids = ids;
   task.ff = static_cast<int>(bank.gate.out), task.supers = static_cast<int>(bank.gate.in / super);
-  WEIR_CHECK(rows == 1 || x == nullptr, "{} rows that are not quantised", rows);
   task.x = x, task.acts = acts, task.act = act;
   if (task.supers <= 4)
-    launch_gate_up<1>(s, task, rows, top_k);
+    launch_gate_up<1>(s, task, top_k);
   else if (task.supers <= 8)
-    launch_gate_up<2>(s, task, rows, top_k);
+    launch_gate_up<2>(s, task, top_k);
   else
-    launch_gate_up<4>(s, task, rows, top_k);
+    launch_gate_up<4>(s, task, top_k);
 }
 
 bool one_row_down_fits(const ExpertBank& bank, int top_k) {
@@ -235,17 +216,17 @@ bool one_row_down_fits(const ExpertBank& bank, int top_k) {
          std::max(down_bytes<1>(4, top_k), down_bytes<2>(8, top_k)) <= 200 * 1024;
 }
 
-void one_row_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int rows,
-                      int top_k, bool ids_are_final, const float* act, float* h) {
+void one_row_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int top_k,
+                      bool ids_are_final, const float* act, float* h) {
   DownSum task;
   task.down = static_cast<const uint8_t*>(bank.down.data), task.stride = bank.down_stride;
   task.slot_of = bank.slot_of, task.ids = ids, task.weights = weights;
   task.hidden = static_cast<int>(bank.down.out), task.supers = static_cast<int>(bank.down.in / super);
   task.ids_are_final = ids_are_final, task.act = act, task.h = h;
   if (task.supers <= 4)
-    launch_down_sum<1>(s, task, rows, top_k);
+    launch_down_sum<1>(s, task, top_k);
   else
-    launch_down_sum<2>(s, task, rows, top_k);
+    launch_down_sum<2>(s, task, top_k);
 }
 
 }  // namespace weir::cuda
