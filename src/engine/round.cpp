@@ -97,7 +97,7 @@ uint64_t Round::device_bytes(int max_rows, int vocab, int end_tokens) {
 uint64_t Round::host_bytes(int max_rows, int vocab) {
   return static_cast<uint64_t>(max_rows) * (7 * sizeof(int32_t) + sizeof(Output)) +
          head_rows * (static_cast<uint64_t>(vocab) * sizeof(float) + sizeof(Choice)) +
-         static_cast<uint64_t>(vocab) * 12;  // the sampler's candidates and weights
+         Sampler::host_bytes(vocab);
 }
 
 void Round::admit() {
@@ -156,7 +156,7 @@ void Round::add_rows(Lane& lane, int index, int count) {
   ++lanes_in_round_;
 }
 
-/// A host that can read the device's memory chooses itself. A GPU's choice is that of Sampler::argmax.
+/// A host that can read the device's memory chooses itself. A GPU's choice is the sampler's.
 bool Round::needs_logits(const Lane& lane, const Output& output) const {
   const Request& r = lane.request;
   if (e_.device_->host_visible() || output.show || r.hash_logits) return true;
@@ -314,7 +314,7 @@ void Round::decide_one(const Output& output, std::span<float> logits, const Choi
   if (!lane.open || !output.sample) return;
   enter_role(e_.ledger(), Role::sample);
   const Request& r = lane.request;
-  const int64_t bad = output.logits ? Sampler::first_not_finite(logits) : choice.first_not_finite;
+  const int64_t bad = output.logits ? sampler_.read(logits) : choice.first_not_finite;
   if (bad >= 0) return fail_not_finite(lane, output.position, bad);
   if (r.hash_logits) lane.logits_hash.add_words(logits.data(), logits.size_bytes());
   const size_t made = lane.result.tokens.size();
@@ -332,7 +332,7 @@ Token Round::sample(const Lane& lane, const Output& output, std::span<float> log
   if (r.ignore_eos)
     for (const Token end : e_.end_tokens_)
       logits[static_cast<size_t>(end)] = -std::numeric_limits<float>::infinity();
-  return sampler_.choose(logits, lane.tokens, r.sampler, output.position + 1);
+  return sampler_.choose(lane.tokens, r.sampler, output.position + 1);
 }
 
 void Round::deliver(Lane& lane, Token token) {

@@ -1,7 +1,11 @@
 #include "engine/sampler.h"
 
+#include <string.h>
+
 #include <algorithm>
-#include <cmath>
+#include <bit>
+#include <functional>
+#include <limits>
 
 #include "base/arithmetic.h"
 #include "base/error.h"
@@ -9,80 +13,145 @@
 
 namespace weir {
 
-Token Sampler::argmax(std::span<const float> logits) {
-  size_t best = 0;
-  for (size_t i = 1; i < logits.size(); ++i)
-    if (logits[i] > logits[best]) best = i;
-  return static_cast<Token>(best);
-}
-
-int64_t Sampler::first_not_finite(std::span<const float> logits) {
-  for (size_t i = 0; i < logits.size(); ++i)
-    if (!(logits[i] <= 3.4028234e38f)) return static_cast<int64_t>(i);
-  return -1;
-}
-
 namespace {
+
+/// Logits of a block. Larger ones are fewer to put in order, smaller ones have less to look through.
+constexpr size_t block = 128;
+constexpr float greatest_finite = std::numeric_limits<float>::max();
+
+/// The registers of the baseline instruction sets: reading by four nearly keeps up with memory.
+using Four = float __attribute__((vector_size(16)));
+using Mask = int32_t __attribute__((vector_size(16)));
+
+Four load(const float* x) {
+  Four four;
+  memcpy(&four, x, sizeof four);
+  return four;
+}
+
+Four larger(Four a, Four b) { return a > b ? a : b; }
+
+/// The largest of a block's logits; `good` loses bits where one is NaN or +inf.
+float largest_of_block(const float* x, Mask& good) {
+  Four largest = load(x);
+  for (size_t i = 0; i < block; i += 8) {
+    const Four a = load(x + i), b = load(x + i + 4);
+    largest = larger(largest, larger(a, b));
+    good &= (a <= greatest_finite) & (b <= greatest_finite);
+  }
+  largest = larger(largest, __builtin_shuffle(largest, Mask{2, 3, 0, 1}));
+  return std::max(largest[0], largest[1]);
+}
+
+/// Grows with the logit (not NaN) and, among equal ones (-0 and +0 are), as the id falls.
+uint64_t rank(float logit, size_t id) {
+  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);
+  const uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return uint64_t{order} << 32 | static_cast<uint32_t>(~id);
+}
+
+/// 0 for -0.
+float logit_of(uint64_t rank) {
+  const auto order = static_cast<uint32_t>(rank >> 32);
+  return std::bit_cast<float>(order & 0x80000000u ? order & 0x7fffffffu : ~order);
+}
+
+Token id_of(uint64_t rank) { return static_cast<Token>(~static_cast<uint32_t>(rank)); }
 
 bool penalises(const SamplerOptions& o) { return o.repeat_penalty != 1.0f && o.repeat_last > 0; }
 bool is_greedy(const SamplerOptions& o) { return o.greedy || o.temperature <= 0; }
+float penalised(float logit, float penalty) { return logit <= 0 ? logit * penalty : logit / penalty; }
 
 }  // namespace
 
+Sampler::Sampler(int vocab) {
+  candidates_.reserve(static_cast<size_t>(vocab));
+  blocks_.reserve(static_cast<size_t>(vocab) / block + 1);
+}
+
+uint64_t Sampler::host_bytes(int vocab) {
+  const auto n = static_cast<uint64_t>(vocab);
+  return n * (sizeof(Candidate) + sizeof(float)) + (n / block + 1) * sizeof(Candidate);
+}
+
 bool Sampler::is_argmax(const SamplerOptions& o) { return is_greedy(o) && !penalises(o); }
 
-Token Sampler::choose(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& o,
-                      int position) {
-  WEIR_CHECK(!logits.empty());
-  if (is_argmax(o)) return argmax(logits);
+int64_t Sampler::read(std::span<const float> logits) {
+  logits_ = logits;
+  blocks_.clear();
+  Mask good = {-1, -1, -1, -1};
+  size_t i = 0;
+  for (; i + block <= logits.size(); i += block)
+    blocks_.push_back(rank(largest_of_block(&logits[i], good), i));
+  const auto rest = logits.subspan(i);
+  if (!rest.empty()) blocks_.push_back(rank(*std::max_element(rest.begin(), rest.end()), i));
+  const auto is_good = [](float logit) { return logit <= greatest_finite; };
+  if ((good[0] & good[1] & good[2] & good[3]) && std::all_of(rest.begin(), rest.end(), is_good)) return -1;
+  return std::find_if_not(logits.begin(), logits.end(), is_good) - logits.begin();
+}
+
+Token Sampler::choose(std::span<const Token> recent, const SamplerOptions& o, int position) {
+  WEIR_CHECK(!logits_.empty());
   const bool greedy = is_greedy(o);
-  collect(logits, recent, o, greedy ? 1 : o.top_k);
-  if (greedy) return candidates_.front().id;
+  collect(recent, o, greedy ? 1 : o.top_k);
+  if (greedy) return id_of(candidates_.front());
   if (o.top_p < 1) keep_top_p(o.top_p);
   if (o.min_p > 0) keep_min_p(o.min_p);
   return draw(o.temperature, o.seed, position);
 }
 
-void Sampler::collect(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& o,
-                      int k) {
-  penalised_.clear();
-  if (penalises(o)) {
-    const size_t last = std::min(recent.size(), static_cast<size_t>(o.repeat_last));
-    penalised_.assign(recent.end() - static_cast<std::ptrdiff_t>(last), recent.end());
-    std::sort(penalised_.begin(), penalised_.end());
-    penalised_.erase(std::unique(penalised_.begin(), penalised_.end()), penalised_.end());
+void Sampler::collect(std::span<const Token> recent, const SamplerOptions& o, int k) {
+  find_penalised(recent, o);
+  const size_t limit = k > 0 ? std::min(static_cast<size_t>(k), logits_.size()) : logits_.size();
+  // This many blocks hold at least `limit` logits that no penalty changes and that reach the floor, and no
+  // other block holds one. Where the best were lowered since read(), it takes more.
+  size_t count = limit + penalised_.size();
+  while (!collect_from(count) && candidates_.size() < limit) count *= 2;
+  for (const Token id : penalised_) {
+    const auto i = static_cast<size_t>(id);
+    candidates_.push_back(rank(penalised(logits_[i], o.repeat_penalty), i));
   }
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-  };
-  // One pass with a heap of the k best, the worst on top: nearly every candidate fails the first comparison.
-  const size_t limit = k > 0 ? std::min(static_cast<size_t>(k), logits.size()) : logits.size();
+  if (limit < candidates_.size()) {
+    const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(limit);
+    std::nth_element(candidates_.begin(), end, candidates_.end(), std::greater<>());
+    candidates_.resize(limit);
+  }
+  std::sort(candidates_.begin(), candidates_.end(), std::greater<>());
+}
+
+bool Sampler::collect_from(size_t count) {
+  const bool all = count >= blocks_.size();
+  const auto end = all ? blocks_.end() : blocks_.begin() + static_cast<std::ptrdiff_t>(count);
+  if (!all) std::nth_element(blocks_.begin(), end - 1, blocks_.end(), std::greater<>());
+  const Candidate floor = all ? 0 : *(end - 1) - (block - 1);  // its largest logit, at its last id
   candidates_.clear();
-  auto penalised = penalised_.begin();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    float logit = logits[i];
-    if (penalised != penalised_.end() && static_cast<size_t>(*penalised) == i) {
-      logit = logit <= 0 ? logit * o.repeat_penalty : logit / o.repeat_penalty;
-      ++penalised;
-    }
-    if (candidates_.size() == limit) {
-      if (!(logit > candidates_.front().logit)) continue;  // equal logits: the lower id is in already
-      std::pop_heap(candidates_.begin(), candidates_.end(), before);
-      candidates_.back() = {logit, static_cast<Token>(i)};
-      std::push_heap(candidates_.begin(), candidates_.end(), before);
-    } else {
-      candidates_.push_back({logit, static_cast<Token>(i)});
-      if (candidates_.size() == limit) std::make_heap(candidates_.begin(), candidates_.end(), before);
+  for (auto bound = blocks_.begin(); bound != end; ++bound) {
+    const auto first = static_cast<size_t>(id_of(*bound)), last = std::min(first + block, logits_.size());
+    for (size_t i = first; i < last; ++i) {
+      const Candidate candidate = rank(logits_[i], i);
+      if (candidate < floor) continue;
+      if (!std::binary_search(penalised_.begin(), penalised_.end(), static_cast<Token>(i)))
+        candidates_.push_back(candidate);
     }
   }
-  std::sort(candidates_.begin(), candidates_.end(), before);
+  return all;
+}
+
+void Sampler::find_penalised(std::span<const Token> recent, const SamplerOptions& o) {
+  penalised_.clear();
+  if (!penalises(o)) return;
+  const size_t last = std::min(recent.size(), static_cast<size_t>(o.repeat_last));
+  penalised_.assign(recent.end() - static_cast<std::ptrdiff_t>(last), recent.end());
+  std::sort(penalised_.begin(), penalised_.end());
+  penalised_.erase(std::unique(penalised_.begin(), penalised_.end()), penalised_.end());
 }
 
 void Sampler::keep_top_p(float p) {
   weights_.clear();
   float sum = 0;
-  for (const auto& c : candidates_) {
-    weights_.push_back(exp_f32(c.logit - candidates_.front().logit));
+  const float largest = logit_of(candidates_.front());
+  for (const Candidate c : candidates_) {
+    weights_.push_back(exp_f32(logit_of(c) - largest));
     sum += weights_.back();
   }
   float reached = 0;
@@ -96,16 +165,17 @@ void Sampler::keep_top_p(float p) {
 
 void Sampler::keep_min_p(float p) {
   size_t kept = 1;
-  while (kept < candidates_.size() && exp_f32(candidates_[kept].logit - candidates_.front().logit) >= p)
-    ++kept;
+  const float largest = logit_of(candidates_.front());
+  while (kept < candidates_.size() && exp_f32(logit_of(candidates_[kept]) - largest) >= p) ++kept;
   candidates_.resize(kept);
 }
 
 Token Sampler::draw(float temperature, uint64_t seed, int position) {
   weights_.clear();
   float sum = 0;
-  for (const auto& c : candidates_) {
-    weights_.push_back(exp_f32((c.logit - candidates_.front().logit) / temperature));
+  const float largest = logit_of(candidates_.front());
+  for (const Candidate c : candidates_) {
+    weights_.push_back(exp_f32((logit_of(c) - largest) / temperature));
     sum += weights_.back();
   }
   const auto target =
@@ -113,9 +183,9 @@ Token Sampler::draw(float temperature, uint64_t seed, int position) {
   float reached = 0;
   for (size_t i = 0; i < candidates_.size(); ++i) {
     reached += weights_[i];
-    if (target < reached) return candidates_[i].id;
+    if (target < reached) return id_of(candidates_[i]);
   }
-  return candidates_.back().id;
+  return id_of(candidates_.back());
 }
 
 }  // namespace weir

@@ -13,34 +13,39 @@ namespace weir {
 
 class Sampler {
  public:
-  explicit Sampler(int vocab) { candidates_.reserve(static_cast<size_t>(vocab)); }
-  /// `logits` [vocab] must be finite or -inf; `recent` are the tokens before `position` (the newest last);
-  /// `position` is the absolute position of the token to be chosen.
-  Token choose(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& options,
-               int position);
-
-  /// Whether choose() is argmax() with these options, whatever the tokens before are.
+  explicit Sampler(int vocab);
+  /// What a sampler keeps, at most.
+  static uint64_t host_bytes(int vocab);
+  /// Whether choose() takes the largest logit with these options, ties to the lower id, whatever the tokens
+  /// before are.
   static bool is_argmax(const SamplerOptions& options);
-  /// The largest logit, ties to the lower id.
-  static Token argmax(std::span<const float> logits);
-  /// Index of the first logit that is NaN or +inf, or -1.
-  static int64_t first_not_finite(std::span<const float> logits);
+
+  /// Reads a row [vocab], the one that choose() chooses from: it stays where it is until then. Index of the
+  /// first logit that is NaN or +inf, or -1; where there is one, there is nothing to choose.
+  int64_t read(std::span<const float> logits);
+  /// From the row read last, any logit of which may have been lowered since (-inf bans a token). `recent` are
+  /// the tokens before `position` (the newest last); `position` is the absolute position of the token to be
+  /// chosen.
+  Token choose(std::span<const Token> recent, const SamplerOptions& options, int position);
 
  private:
-  struct Candidate {
-    float logit;
-    Token id;
-  };
+  /// A logit and its id in one number, the better the larger: compared without branches.
+  using Candidate = uint64_t;
   /// The k best candidates (all where k <= 0), penalised and sorted.
-  void collect(std::span<const float> logits, std::span<const Token> recent, const SamplerOptions& options,
-               int k);
+  void collect(std::span<const Token> recent, const SamplerOptions& options, int k);
+  void find_penalised(std::span<const Token> recent, const SamplerOptions& options);
+  /// candidates_: what no penalty changes in the `count` best blocks and reaches a floor, the last one's
+  /// largest logit, that nothing in other blocks reaches. Whether these are all blocks, and all they hold.
+  bool collect_from(size_t count);
   void keep_top_p(float p);
   void keep_min_p(float p);
   Token draw(float temperature, uint64_t seed, int position);
 
+  std::span<const float> logits_;  ///< the row read last
+  std::vector<Candidate> blocks_;  ///< bounds of its blocks' candidates: the largest logit at the first id
   std::vector<Candidate> candidates_;
   std::vector<float> weights_;
-  std::vector<Token> penalised_;
+  std::vector<Token> penalised_;  ///< ascending
 };
 
 }  // namespace weir

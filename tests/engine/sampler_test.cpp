@@ -1,15 +1,28 @@
-// The sampler: order of the steps, ties, penalties, and that a draw depends on (seed, position) only.
+// The sampler: order of the steps, ties, penalties, that a draw depends on (seed, position) only, and that
+// rows read by blocks give the choices of a plain sort.
 #include "engine/sampler.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <vector>
 
+#include "base/arithmetic.h"
+#include "base/random.h"
+
 namespace weir {
 namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+
+Token choose(Sampler& sampler, const std::vector<float>& logits, const std::vector<Token>& recent,
+             const SamplerOptions& o, int position) {
+  EXPECT_EQ(sampler.read(logits), -1);
+  return sampler.choose(recent, o, position);
+}
 
 SamplerOptions plain() {
   SamplerOptions o;
@@ -26,16 +39,16 @@ std::map<Token, int> draws(const std::vector<float>& logits, const SamplerOption
                            const std::vector<Token>& recent = {}) {
   Sampler sampler(static_cast<int>(logits.size()));
   std::map<Token, int> count;
-  for (int i = 0; i < n; ++i) ++count[sampler.choose(logits, recent, o, i)];
+  EXPECT_EQ(sampler.read(logits), -1);
+  for (int i = 0; i < n; ++i) ++count[sampler.choose(recent, o, i)];
   return count;
 }
 
 TEST(Sampler, GreedyTakesTheLowerIdOfATie) {
-  EXPECT_EQ(Sampler::argmax(std::vector<float>{1, 5, 5, 2}), 1);
   SamplerOptions o;
   o.greedy = true;
   Sampler sampler(4);
-  EXPECT_EQ(sampler.choose(std::vector<float>{1, 5, 5, 2}, {}, o, 0), 1);
+  EXPECT_EQ(choose(sampler, {1, 5, 5, 2}, {}, o, 0), 1);
 }
 
 TEST(Sampler, TemperatureZeroIsGreedy) {
@@ -88,8 +101,8 @@ TEST(Sampler, PenaltyDividesPositiveAndMultipliesNegativeLogits) {
   o.greedy = true;
   o.repeat_penalty = 2;
   Sampler sampler(3);
-  EXPECT_EQ(sampler.choose(std::vector<float>{4, 3, -9}, std::vector<Token>{0}, o, 0), 1);
-  EXPECT_EQ(sampler.choose(std::vector<float>{-4, -5, -9}, std::vector<Token>{0}, o, 0), 1);
+  EXPECT_EQ(choose(sampler, std::vector<float>{4, 3, -9}, std::vector<Token>{0}, o, 0), 1);
+  EXPECT_EQ(choose(sampler, std::vector<float>{-4, -5, -9}, std::vector<Token>{0}, o, 0), 1);
 }
 
 TEST(Sampler, PenaltyLooksAtTheLastTokensOnlyAndCountsEachOnce) {
@@ -99,10 +112,10 @@ TEST(Sampler, PenaltyLooksAtTheLastTokensOnlyAndCountsEachOnce) {
   o.repeat_last = 2;
   Sampler sampler(3);
   const std::vector<float> logits{4, 3, 1};
-  EXPECT_EQ(sampler.choose(logits, std::vector<Token>{0, 2, 2}, o, 0), 0) << "token 0 is outside the window";
-  EXPECT_EQ(sampler.choose(logits, std::vector<Token>{2, 0, 0}, o, 0), 1) << "4 / 1.5 < 3";
+  EXPECT_EQ(choose(sampler, logits, std::vector<Token>{0, 2, 2}, o, 0), 0) << "token 0 is outside the window";
+  EXPECT_EQ(choose(sampler, logits, std::vector<Token>{2, 0, 0}, o, 0), 1) << "4 / 1.5 < 3";
   o.repeat_penalty = 1.2f;
-  EXPECT_EQ(sampler.choose(logits, std::vector<Token>{0, 0}, o, 0), 0) << "4 / 1.2 > 3: not penalised twice";
+  EXPECT_EQ(choose(sampler, logits, std::vector<Token>{0, 0}, o, 0), 0) << "4 / 1.2 > 3: not penalised twice";
 }
 
 TEST(Sampler, ADrawDependsOnSeedAndPositionOnly) {
@@ -110,16 +123,16 @@ TEST(Sampler, ADrawDependsOnSeedAndPositionOnly) {
   SamplerOptions o = plain();
   Sampler a(64), b(64);
   std::vector<Token> forward, backward;
-  for (int i = 0; i < 50; ++i) forward.push_back(a.choose(logits, {}, o, i));
-  for (int i = 49; i >= 0; --i) backward.insert(backward.begin(), b.choose(logits, {}, o, i));
+  for (int i = 0; i < 50; ++i) forward.push_back(choose(a, logits, {}, o, i));
+  for (int i = 49; i >= 0; --i) backward.insert(backward.begin(), choose(b, logits, {}, o, i));
   EXPECT_EQ(forward, backward);
   o.seed = 8;
   std::vector<Token> other;
-  for (int i = 0; i < 50; ++i) other.push_back(a.choose(logits, {}, o, i));
+  for (int i = 0; i < 50; ++i) other.push_back(choose(a, logits, {}, o, i));
   EXPECT_NE(forward, other);
 }
 
-TEST(Sampler, TopKByHeapEqualsTopKBySorting) {
+TEST(Sampler, TopKKeepsWhatTopPWouldKeepOfAll) {
   std::vector<float> logits;
   for (int i = 0; i < 500; ++i) logits.push_back(static_cast<float>((i * 7919) % 101));
   SamplerOptions narrow = plain(), wide = plain();
@@ -130,19 +143,110 @@ TEST(Sampler, TopKByHeapEqualsTopKBySorting) {
   Sampler a(500), b(500);
   // The 40 best hold half of the mass: both keep the same candidates.
   for (int i = 0; i < 200; ++i)
-    EXPECT_EQ(a.choose(logits, {}, narrow, i), b.choose(logits, {}, wide, i)) << i;
+    EXPECT_EQ(choose(a, logits, {}, narrow, i), choose(b, logits, {}, wide, i)) << i;
 }
 
 TEST(Sampler, FindsLogitsThatAreNotFinite) {
-  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(Sampler::first_not_finite(std::vector<float>{1, -inf, 3}), -1) << "-inf bans a token";
-  EXPECT_EQ(Sampler::first_not_finite(std::vector<float>{1, nan, 3}), 1);
-  EXPECT_EQ(Sampler::first_not_finite(std::vector<float>{1, 2, inf}), 2);
+  Sampler sampler(1000);
+  EXPECT_EQ(sampler.read(std::vector<float>{1, -inf, 3}), -1) << "-inf bans a token";
+  EXPECT_EQ(sampler.read(std::vector<float>{1, nan, 3}), 1);
+  EXPECT_EQ(sampler.read(std::vector<float>{1, 2, inf}), 2);
+  for (const size_t n : {127u, 128u, 129u, 1000u})
+    for (size_t at = 0; at < n; ++at)
+      for (const float bad : {inf, nan, -nan}) {
+        std::vector<float> logits(n, std::numeric_limits<float>::max());
+        for (size_t i = at; i < n; i += 7) logits[i] = bad;
+        ASSERT_EQ(sampler.read(logits), static_cast<int64_t>(at)) << n << " " << bad;
+      }
 }
 
-TEST(Sampler, BannedTokensAreNeverDrawn) {
-  const float inf = std::numeric_limits<float>::infinity();
-  EXPECT_FALSE(draws({0, -inf, 0}, plain()).count(1));
+TEST(Sampler, BannedTokensAreNeverDrawn) { EXPECT_FALSE(draws({0, -inf, 0}, plain()).count(1)); }
+
+/// All candidates sorted, cut to the k best, and drawn from by their softmax.
+Token plain_choice(std::vector<float> logits, const std::vector<Token>& recent, const SamplerOptions& o,
+                   int position) {
+  const size_t window = std::min(recent.size(), static_cast<size_t>(o.repeat_last));
+  std::vector<bool> penalised(logits.size());
+  for (size_t i = recent.size() - window; i < recent.size(); ++i)
+    penalised[static_cast<size_t>(recent[i])] = true;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (penalised[i])
+      logits[i] = logits[i] <= 0 ? logits[i] * o.repeat_penalty : logits[i] / o.repeat_penalty;
+  std::vector<Token> order(logits.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<Token>(i);
+  const auto logit = [&](Token t) { return logits[static_cast<size_t>(t)]; };
+  std::stable_sort(order.begin(), order.end(), [&](Token a, Token b) { return logit(a) > logit(b); });
+  if (o.greedy) return order[0];
+  if (o.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(o.top_k)));
+  float sum = 0, reached = 0;
+  for (const Token t : order) sum += exp_f32((logit(t) - logit(order[0])) / o.temperature);
+  const auto target =
+      static_cast<float>(random_unit(o.seed, static_cast<uint64_t>(position)) * static_cast<double>(sum));
+  for (const Token t : order) {
+    reached += exp_f32((logit(t) - logit(order[0])) / o.temperature);
+    if (target < reached) return t;
+  }
+  return order.back();
+}
+
+struct RandomCases {
+  uint64_t seed = 11, counter = 0;
+  size_t below(size_t n) { return random_u64(seed, counter++) % n; }
+  template <typename T>
+  T of(const std::vector<T>& choices) {
+    return choices[below(choices.size())];
+  }
+  /// Of few values (down to one), or of many; now and then a stretch of them is banned.
+  std::vector<float> logits(size_t n) {
+    const std::vector<float> few{-0.0f, 0.0f, -inf, 1, -1, 2, -2, 1e-45f, std::numeric_limits<float>::max()};
+    const size_t distinct = below(few.size() + 3), from = below(few.size());
+    std::vector<float> v(n);
+    for (float& x : v)
+      x = distinct > few.size() ? static_cast<float>(20 * random_unit(seed, counter++) - 15)
+                                : few[(from + below(distinct + 1)) % few.size()];
+    for (size_t i = below(2 * n); i < n && below(100) != 0; ++i) v[i] = -inf;
+    return v;
+  }
+};
+
+TEST(Sampler, RowsReadByBlocksGiveTheChoicesOfAPlainSort) {
+  RandomCases random;
+  for (int c = 0; c < 3000; ++c) {
+    const size_t n = random.of<size_t>({1, 2, 5, 63, 127, 128, 129, 255, 256, 257, 400, 900, 3000});
+    std::vector<float> logits = random.logits(n);
+    std::vector<Token> recent(random.below(2) * random.below(80));
+    for (Token& t : recent) t = static_cast<Token>(random.below(n));
+    SamplerOptions o = plain();
+    o.top_k = random.of<int>({0, 1, 2, 7, 40, 130, static_cast<int>(n) - 1, static_cast<int>(n), 1000});
+    o.temperature = random.of<float>({0.2f, 1, 1e6f, 1e38f});
+    o.repeat_penalty = random.of<float>({1, 1.1f, 3, 0.5f});
+    o.repeat_last = random.of<int>({0, 3, 64});
+    o.seed = static_cast<uint64_t>(c);
+    Sampler sampler(static_cast<int>(n));
+    ASSERT_EQ(sampler.read(logits), -1);
+    for (size_t lowered = random.below(2) * 6; lowered > 0; --lowered)
+      *std::max_element(logits.begin(), logits.end()) = -inf;
+    for (int position = 0; position < 6; ++position) {
+      o.greedy = position == 0;
+      ASSERT_EQ(sampler.choose(recent, o, position), plain_choice(logits, recent, o, position))
+          << "case " << c << " n " << n << " k " << o.top_k << " penalty " << o.repeat_penalty;
+    }
+  }
+}
+
+TEST(Sampler, ALoweredLogitMakesNoRoomForALaterOneOfATie) {
+  std::vector<float> logits(6000, 0.0f);
+  logits[0] = logits[1000] = logits[5001] = logits[5002] = 5;
+  logits[5000] = 9;
+  SamplerOptions o = plain();
+  o.top_k = 2;
+  Sampler sampler(6000);
+  ASSERT_EQ(sampler.read(logits), -1);
+  logits[5000] = -inf;
+  std::map<Token, int> count;
+  for (int i = 0; i < 100; ++i) ++count[sampler.choose({}, o, i)];
+  EXPECT_EQ(count.size(), 2u);
+  EXPECT_TRUE(count.count(0) && count.count(1000));
 }
 
 }  // namespace

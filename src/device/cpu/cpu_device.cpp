@@ -155,7 +155,7 @@ void CpuDevice::combine(const CombineArgs& args) {
   });
 }
 
-/// Sampler::argmax and first_not_finite, with the banned ids at -inf.
+/// What the engine's sampler reads and chooses where it is greedy, with the banned ids at -inf.
 void CpuDevice::choose(const ChooseArgs& args) {
   constexpr float greatest = std::numeric_limits<float>::max(),
                   least = -std::numeric_limits<float>::infinity();
