@@ -70,7 +70,8 @@ struct Rows {
   const int32_t* position = nullptr;  ///< [count]
   const int32_t* lane = nullptr;      ///< [count]
   // What the host knows of them, for a device whose memory it cannot read.
-  int longest = 0;  ///< no position is at or above this: bounds grids; a replay keeps the recorded one
+  int longest = 0;    ///< no position is at or above this: bounds grids; a replay keeps the recorded one
+  bool lone = false;  ///< each row is the only one of its lane: none reads a key that another makes
   uint64_t kv_positions = 0;  ///< positions whose keys and values are read: the last row's of each lane, + 1
 };
 

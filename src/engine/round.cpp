@@ -25,6 +25,11 @@ uint64_t kv_positions(std::span<const int32_t> position, std::span<const int32_t
   return sum;
 }
 
+/// Whether no lane has two rows: those of one lane lie together.
+bool rows_are_lone(std::span<const int32_t> lane) {
+  return std::adjacent_find(lane.begin(), lane.end()) == lane.end();
+}
+
 }  // namespace
 
 bool Round::step() {
@@ -178,6 +183,7 @@ void Round::evaluate() {
   device_index_ = batch + 3 * rows;
   rows_.longest = key ? key->longest : *std::max_element(position_.begin(), position_.end()) + 1;
   rows_.kv_positions = kv_positions(position_, lane_);
+  rows_.lone = rows_are_lone(lane_);
   if (key && d.replay(*key, rows_.kv_positions)) {
     if (e_.runner_) e_.runner_->count_replayed(rows, e_.config().top_k);
   } else {
@@ -206,7 +212,7 @@ std::optional<RecordKey> Round::record_key() const {
   key.longest = shortest_recorded;
   while (key.longest < longest) key.longest *= 2;
   key.longest = std::min(key.longest, e_.context());
-  key.flavour = (first.logits ? 1u : 0u) | (first.ban ? 2u : 0u);
+  key.flavour = (first.logits ? 1u : 0u) | (first.ban ? 2u : 0u) | (rows_are_lone(lane_) ? 4u : 0u);
   return key;
 }
 

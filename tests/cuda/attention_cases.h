@@ -1,6 +1,8 @@
 // Attention cases: random caches of several lanes, and rows at given places in them.
 #pragma once
 
+#include <set>
+
 #include "cuda/conformance.h"
 
 namespace weir {
@@ -65,6 +67,7 @@ inline Rows put_rows(Bench& bench, const std::vector<Place>& places) {
     rows.longest = std::max(rows.longest, p.position + 1);
   }
   rows.count = static_cast<int>(places.size());
+  rows.lone = std::set<int32_t>(lane.begin(), lane.end()).size() == places.size();
   rows.position = bench.put(position), rows.lane = bench.put(lane);
   return rows;
 }

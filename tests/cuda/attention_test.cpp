@@ -212,23 +212,43 @@ TEST_F(CudaAttention, FastSeesWindowsAndSinks) {
     }
 }
 
-/// One row rotated, stored and attended, with `between` called before the attention.
-template <typename Between>
-Floats rotate_and_attend(Device& device, int position, const Between& between) {
-  AttentionCase c = one_row(position, 8, 2, 64);
-  Bench bench(device);
-  const size_t kv = static_cast<size_t>(c.kv_heads * c.head_dim);
+AttentionCase rows_at(const std::vector<Place>& places, int heads, int kv_heads, int head_dim) {
+  AttentionCase c;
+  c.heads = heads, c.kv_heads = kv_heads, c.head_dim = head_dim;
+  for (const Place& p : places) c.add_rows(p.lane, p.position, 1);
+  return c;
+}
+
+/// Keys or values of what came before the batch's rows; NaN from each row's own place on.
+std::vector<uint16_t> earlier_cache(const AttentionCase& c) {
   std::vector<uint16_t> cache = c.cache(63);
-  for (size_t i = static_cast<size_t>(position) * kv; i < cache.size(); ++i) cache[i] = 0x7fff;
+  for (const Place& p : c.rows)
+    for (int64_t i = p.position * c.row_stride(); i < c.capacity * c.row_stride(); ++i)
+      cache[static_cast<size_t>(p.lane * c.lane_stride() + i)] = 0x7fff;
+  return cache;
+}
+
+/// What rotates and stores the case's rows; `positions` of its tables.
+RopeStoreArgs rope_of(Bench& bench, const AttentionCase& c, int positions) {
+  const size_t kv = c.rows.size() * static_cast<size_t>(c.kv_heads * c.head_dim);
+  const auto dim = static_cast<size_t>(c.head_dim), table = static_cast<size_t>(positions) * dim / 2;
   RopeStoreArgs rope;
   rope.q = bench.put(c.q()), rope.k = bench.put(random_floats(kv, 1)),
   rope.v = bench.put(random_floats(kv, 2));
-  rope.k_norm = bench.put(random_floats(64, 3));
+  rope.k_norm = bench.put(random_floats(dim, 3));
   rope.eps = 1e-6f, rope.heads = c.heads, rope.kv_heads = c.kv_heads, rope.head_dim = c.head_dim;
-  const size_t table = static_cast<size_t>(position + 1) * 32;
-  rope.rope = {bench.put(random_floats(table, 4)), bench.put(random_floats(table, 5)), 64};
-  rope.rows = put_rows(bench, c.rows);
+  rope.rope = {bench.put(random_floats(table, 4)), bench.put(random_floats(table, 5)), c.head_dim};
+  const std::vector<uint16_t> cache = earlier_cache(c);
   rope.kv = {bench.put(cache), bench.put(cache), c.lane_stride(), c.row_stride()};
+  return rope;
+}
+
+/// The case's rows rotated, stored and attended, with `between` called before the attention.
+template <typename Between>
+Floats rotate_and_attend(Device& device, const AttentionCase& c, const Between& between) {
+  Bench bench(device);
+  RopeStoreArgs rope = rope_of(bench, c, c.longest());
+  rope.rows = put_rows(bench, c.rows);
   AttendArgs args;
   args.q = rope.q, args.out = bench.poisoned(c.q_size());
   args.heads = c.heads, args.kv_heads = c.kv_heads, args.head_dim = c.head_dim, args.scale = c.scale();
@@ -238,39 +258,109 @@ Floats rotate_and_attend(Device& device, int position, const Between& between) {
   device.attend(args);
   Floats result = bench.get(args.out, c.q_size());
   for (const uint16_t* values : {rope.kv.k, rope.kv.v})
-    for (uint16_t h : bench.get(values, cache.size())) result.push_back(h);
+    for (uint16_t h : bench.get(values, c.cache_size())) result.push_back(h);
   return result;
 }
 
 TEST_F(CudaAttention, WhatComesBetweenRotationAndAttentionChangesNothing) {
   for (int size = 0; size < 3; ++size, TearDown(), SetUp())  // few and many multiprocessors
-    for (int position : {0, 64, 300}) {
-      AttentionCase c = one_row(position, 8, 2, 64);
+    for (const std::vector<Place>& places :
+         {std::vector<Place>{{0, 0}}, {{0, 64}}, {{0, 300}}, {{2, 90}, {0, 300}, {1, 64}}}) {
+      const AttentionCase c = rows_at(places, 8, 2, 64);
+      const auto rows = static_cast<int>(places.size());
       ScratchNeeds needs = c.needs();
       needs.max_in = 512;
       reserve(needs);
       fast_->reserve(needs);
       const auto nothing = [](Bench&, AttendArgs&) {};
-      expect_cpu_bits(fmt::format("position {}", position),
-                      [&](Device& device) { return rotate_and_attend(device, position, nothing); });
+      expect_cpu_bits(describe(c), [&](Device& device) { return rotate_and_attend(device, c, nothing); });
       for (Device* device : {cuda_.get(), fast_.get()}) {
-        const Floats at_once = rotate_and_attend(*device, position, nothing);
+        const Floats at_once = rotate_and_attend(*device, c, nothing);
         const auto looked = [&](Bench& bench, AttendArgs& args) { bench.get(args.q, 1); };
-        expect_same(rotate_and_attend(*device, position, looked), at_once, "looked at");
+        expect_same(rotate_and_attend(*device, c, looked), at_once, "looked at");
         const auto copied = [&](Bench& bench, AttendArgs& args) {
           float* q = bench.poisoned(c.q_size());
-          const int32_t* first = bench.put(std::vector<int32_t>{0});
-          device->gather_rows(args.q, first, 1, static_cast<int64_t>(c.q_size()), q);
+          const int32_t* all = bench.put(std::vector<int32_t>{0, 1, 2});
+          device->gather_rows(args.q, all, rows, int64_t{c.heads} * c.head_dim, q);
           args.q = q;
         };
-        expect_same(rotate_and_attend(*device, position, copied), at_once, "copied");
+        expect_same(rotate_and_attend(*device, c, copied), at_once, "copied");
         const auto elsewhere = [&](Bench& bench, AttendArgs& args) {
           const Floats q = bench.get(args.q, c.q_size());
           args.q = bench.put(q);
         };
-        expect_same(rotate_and_attend(*device, position, elsewhere), at_once, "elsewhere");
+        expect_same(rotate_and_attend(*device, c, elsewhere), at_once, "elsewhere");
+        if (rows == 1) continue;
+        const auto fewer = [&](Bench&, AttendArgs& args) { --args.rows.count; };
+        const auto not_said = [&](Bench&, AttendArgs& args) { args.rows.lone = false; };
+        expect_same(rotate_and_attend(*device, c, not_said), at_once, "not said to be lone");
+        Floats of_fewer = rotate_and_attend(*device, c, fewer), expected = at_once;
+        for (size_t i = c.q_size() / places.size() * (places.size() - 1); i < c.q_size(); ++i)
+          of_fewer[i] = expected[i] = 0;
+        expect_same(of_fewer, expected, "the last row not attended");
       }
     }
+}
+
+/// Two rows of a lane, the second of which reads the key of the first, beside one that is alone.
+TEST_F(CudaAttention, RowsOfOneLaneSeeEachOther) {
+  for (int head_dim : {64, 128}) {
+    const AttentionCase c = rows_at({{1, 63}, {1, 64}, {0, 200}}, 4, 2, head_dim);
+    reserve(c.needs());
+    const auto nothing = [](Bench&, AttendArgs&) {};
+    expect_cpu_bits(describe(c), [&](Device& device) { return rotate_and_attend(device, c, nothing); });
+    fast_->reserve(c.needs()), fast_small_->reserve(c.needs());
+    const Floats fast = rotate_and_attend(*fast_, c, nothing);
+    expect_same(rotate_and_attend(*fast_small_, c, nothing), fast, "another kernel");
+    const Floats portable = rotate_and_attend(*cuda_, c, nothing);
+    for (size_t i = 0; i < c.q_size(); ++i) ASSERT_NEAR(fast[i], portable[i], 2e-3) << i;
+  }
+}
+
+/// Batches of equally many rows by turns, lone and not: each by its own recording, with what memory holds
+/// when that is replayed.
+TEST_F(CudaAttention, ARecordingIsOfLoneRowsOrOfOthers) {
+  const std::vector<std::vector<Place>> batches = {{{2, 90}, {0, 200}, {1, 64}}, {{2, 90}, {2, 91}, {1, 64}},
+                                                   {{1, 63}, {2, 5}, {0, 127}},  {{1, 63}, {1, 64}, {1, 65}},
+                                                   {{0, 0}, {1, 200}, {2, 150}}, {{0, 10}, {2, 11}, {2, 12}}};
+  AttentionCase all = rows_at(batches[0], 8, 2, 64);
+  all.capacity = 256;
+  ScratchNeeds needs = all.needs();
+  needs.longest = all.capacity;
+  fast_->reserve(needs);
+  const auto replay = [&](bool recorded) {
+    Bench bench(*fast_);
+    RopeStoreArgs rope = rope_of(bench, all, all.capacity);
+    const Floats q = all.q(), k = random_floats(3 * 128, 1);
+    const std::vector<uint16_t> cache(all.cache_size(), 0x3c00);
+    Buffer host = fast_->allocate_host(6 * sizeof(int32_t), "a test");
+    auto* batch = host.as<int32_t>();
+    const int32_t* on_device = bench.put(std::vector<int32_t>(6));
+    float* const out = bench.poisoned(all.q_size());
+    Floats results;
+    for (const std::vector<Place>& places : batches) {
+      const bool lone = places[0].lane != places[1].lane && places[1].lane != places[2].lane;
+      for (size_t i = 0; i < 3; ++i) batch[i] = places[i].position, batch[3 + i] = places[i].lane;
+      fast_->upload(rope.q, q.data(), q.size() * sizeof(float));
+      fast_->upload(rope.k, k.data(), k.size() * sizeof(float));
+      fast_->upload(rope.kv.k, cache.data(), cache.size() * sizeof(uint16_t));
+      fast_->upload(rope.kv.v, cache.data(), cache.size() * sizeof(uint16_t));
+      fast_->synchronize();
+      const RecordKey key{3, 3, all.capacity, lone ? 4u : 0u};
+      rope.rows = {3, nullptr, on_device, on_device + 3, all.capacity, lone};
+      if (!recorded || !fast_->replay(key, 0)) {
+        if (recorded) fast_->begin_record(key);
+        fast_->upload(const_cast<int32_t*>(on_device), batch, 6 * sizeof(int32_t));
+        fast_->rope_and_store(rope);
+        fast_->attend({rope.q, out, 8, 2, 64, all.scale(), 0, nullptr, rope.rows, rope.kv});
+        if (recorded) fast_->end_record();
+      }
+      append(results, bench.get(out, all.q_size()));
+      for (uint16_t h : bench.get(rope.kv.k, all.cache_size())) results.push_back(h);
+    }
+    return results;
+  };
+  expect_same(replay(true), replay(false), "recorded");
 }
 
 TEST_F(CudaAttention, AMatmulReadsWhatAttentionWroteLast) {

@@ -157,6 +157,16 @@ AttendArgs slice(const AttendArgs& args, int begin, int count) {
   return part_of;
 }
 
+RopeStoreArgs slice(const RopeStoreArgs& rope, int begin, int count) {
+  RopeStoreArgs part_of = rope;
+  part_of.q += static_cast<int64_t>(begin) * rope.heads * rope.head_dim;
+  part_of.k += static_cast<int64_t>(begin) * rope.kv_heads * rope.head_dim;
+  part_of.v += static_cast<int64_t>(begin) * rope.kv_heads * rope.head_dim;
+  part_of.rows.position += begin, part_of.rows.lane += begin;
+  part_of.rows.count = count;
+  return part_of;
+}
+
 }  // namespace
 }  // namespace attention
 
@@ -170,6 +180,11 @@ size_t attend_partial_bytes(int rows, int heads, int head_dim, int longest) {
   return std::min(static_cast<size_t>(std::max(rows, 1)), most_partial_bytes / fast) * fast;
 }
 
+bool attend_rotates(const Rows& rows, int head_dim, Arithmetic arithmetic) {
+  const bool fast = arithmetic == Arithmetic::fast && attention::has_fast(head_dim);
+  return rows.count == 1 || (fast && rows.lone && rows.count <= small_rows);
+}
+
 bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes,
             const AttendMore& more) {
   using namespace attention;
@@ -177,7 +192,8 @@ bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* part
   WEIR_CHECK(args.head_dim % 8 == 0 && args.head_dim <= max_head_dim && args.heads % args.kv_heads == 0,
              "attend: head_dim {}, heads {} and {}", args.head_dim, args.heads, args.kv_heads);
   WEIR_CHECK(args.rows.longest > 0, "attend: {} rows and no positions", args.rows.count);
-  WEIR_CHECK(!more.rope || args.rows.count == 1, "attend: {} rows to rotate", args.rows.count);
+  WEIR_CHECK(!more.rope || attend_rotates(args.rows, args.head_dim, arithmetic), "attend: {} rows to rotate",
+             args.rows.count);
   const bool fast = arithmetic == Arithmetic::fast && has_fast(args.head_dim);
   Partials p;
   p.chunk = fast ? fast_chunk : portable_chunk;
@@ -194,14 +210,16 @@ bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* part
   // Rows of a launch lie in y, which ends at 65,535.
   const int most = static_cast<int>(std::min<size_t>(partial_bytes / each, 65535));
   for (int begin = 0; begin < args.rows.count; begin += most) {
-    const AttendArgs some = slice(args, begin, std::min(most, args.rows.count - begin));
+    const int count = std::min(most, args.rows.count - begin);
+    const AttendArgs some = slice(args, begin, count);
     p.ml = static_cast<float2*>(partials);
     p.o = reinterpret_cast<float*>(p.ml + static_cast<int64_t>(some.rows.count) * args.heads * p.chunks);
-    if (more.rope)
-      fast ? fused_fast_chunks(s, some, *more.rope, p, more.settled)
-           : fused_portable_chunks(s, some, *more.rope, p);
-    else
+    if (!more.rope)
       (fast ? fast_chunks : portable_chunks)(s, some, p);
+    else if (fast)  // the slice before writes the cache
+      fused_fast_chunks(s, some, slice(*more.rope, begin, count), p, more.settled && begin == 0);
+    else
+      fused_portable_chunks(s, some, *more.rope, p);
     if (more.acts && args.rows.count == 1 && joins_quantised(args, p, *more.acts)) {
       join_quantised(s, some, p, *more.acts, more.settled);
       return true;

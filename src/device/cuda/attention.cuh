@@ -121,7 +121,8 @@ __device__ __forceinline__ Closing close_row(float M, float L, const float* sink
 /// Every chunk of every row into partials. `longest` bounds the positions.
 void portable_chunks(Stream& s, const AttendArgs& args, const Partials& partials);
 void fast_chunks(Stream& s, const AttendArgs& args, const Partials& partials);
-/// The same for one row that has yet to be rotated and stored, as `rope` says; args.q is not read.
+/// The same for rows that have yet to be rotated and stored, as `rope` says; args.q is not read. The portable
+/// one takes one row, the fast one several where each is alone in its lane.
 void fused_portable_chunks(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope,
                            const Partials& partials);
 /// `settled`: AttendMore's.

@@ -1,6 +1,7 @@
-// The fast arithmetic for one row whose rotation and store have not run: a block norms and rotates the query
-// heads that it needs straight into shared memory, and the one whose chunk holds the row's own position makes
-// the row's key and value too, for itself and for the cache. The bits are those of rope.cu followed by
+// The fast arithmetic for rows whose rotation and store have not run, each alone in its lane: a block is of
+// one row, norms and rotates the query heads that it needs straight into shared memory, and the one whose
+// chunk holds the row's own position makes the row's key and value too, for itself and for the cache. A lane
+// has one such position, so no block needs what another one makes. The bits are those of rope.cu followed by
 // attention_fast_chunks.cu.
 #include <limits>
 
@@ -20,9 +21,10 @@ struct FusedShared {
   float turn[threads / 32][kDim];
 };
 
-/// The query heads of a block: `heads` of the `ratio` that read its kv head, blockIdx.x; group blockIdx.z.
+/// The query heads of a block: `heads` of the `ratio` that read its kv head, blockIdx.x, in `count` groups;
+/// blockIdx.z = row * count + group.
 struct Group {
-  int ratio, heads;
+  int ratio, heads, count;
 };
 
 /// One query head, as load_queries() would leave it in vector `vector`.
@@ -108,15 +110,17 @@ __global__ void __launch_bounds__(threads, 2)
   allow_next();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const bool makes_key = warp == chunk_warps;
-  const int kv_head = blockIdx.x, chunk = blockIdx.y, in_group = static_cast<int>(blockIdx.z) * group.heads;
+  const int kv_head = blockIdx.x, chunk = blockIdx.y, row = static_cast<int>(blockIdx.z) / group.count;
+  const int in_group = (static_cast<int>(blockIdx.z) - row * group.count) * group.heads;
   const int first_head = kv_head * group.ratio + in_group;
   const int heads = min(group.heads, group.ratio - in_group);
   const float* const norm = makes_key ? rope.k_norm : rope.q_norm;
   float weight[each];
   rope::load_weight(weight, norm, lane, kDim);
+  const int row_head = row * args.heads + first_head, row_kv_head = row * args.kv_heads + kv_head;
   const float* const from =
-      makes_key ? rope.k + kv_head * kDim : rope.q + (first_head + min(warp, heads - 1)) * kDim;
-  const float* const value_from = rope.v + kv_head * kDim;
+      makes_key ? rope.k + row_kv_head * kDim : rope.q + (row_head + min(warp, heads - 1)) * kDim;
+  const float* const value_from = rope.v + row_kv_head * kDim;
   fetch_parameters(args, rope, partials);
   float x[each], value[each];
   const auto wait_and_load = [&] {
@@ -127,7 +131,7 @@ __global__ void __launch_bounds__(threads, 2)
   if (!settled) wait_and_load();
 
   // Past the first-level cache, which may hold an earlier round's.
-  const int position = __ldcg(args.rows.position), kv_lane = __ldcg(args.rows.lane);
+  const int position = __ldcg(args.rows.position + row), kv_lane = __ldcg(args.rows.lane + row);
   const Span seen = span_of(position, args.window);
   const int begin = chunk * fast_chunk;
   const bool sees = begin <= seen.last && seen.first < begin + fast_chunk;
@@ -173,7 +177,7 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int head = lane / 4 + 8 * half;
-    at[half] = head < heads ? static_cast<int64_t>(first_head + head) * partials.chunks + chunk : -1;
+    at[half] = head < heads ? static_cast<int64_t>(row_head + head) * partials.chunks + chunk : -1;
   }
   values<kDim>(shared, at, m, partials, warp, lane);
 }
@@ -185,9 +189,9 @@ void launch_fused(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope, 
   const int chunks = (args.rows.longest + fast_chunk - 1) / fast_chunk;
   launch(s, "attend", fused_chunks_kernel<kDim>,
          dim3(static_cast<unsigned>(args.kv_heads), static_cast<unsigned>(chunks),
-              static_cast<unsigned>(packing.groups)),
+              static_cast<unsigned>(args.rows.count * packing.groups)),
          dim3(threads), sizeof(FusedShared<kDim>), args, rope, partials,
-         Group{args.heads / args.kv_heads, packing.heads}, settled);
+         Group{args.heads / args.kv_heads, packing.heads, packing.groups}, settled);
 }
 
 }  // namespace

@@ -192,12 +192,13 @@ void route(Stream& s, const RouteArgs& args, float* logits, uint32_t* tickets, c
 void rope_and_store(Stream& s, const RopeStoreArgs& args);
 /// What attend() can do beside attention.
 struct AttendMore {
-  /// The row has yet to be rotated and stored: rope_and_store(rope) is part of the call. For one row of the
-  /// same heads, cache and row as attend's, and q as its q; q is not always written then.
+  /// The rows have yet to be rotated and stored: rope_and_store(rope) is part of the call. For batches that
+  /// attend_rotates() names, of the same heads, cache and rows as attend's, and q as its q; q is not always
+  /// written then.
   const RopeStoreArgs* rope = nullptr;
   const Acts* acts = nullptr;  ///< args.out is wanted quantised too, as quantise() would
   /// The rows' positions and lanes and the cache are complete when this call's first launch starts: with a
-  /// rope to apply, what is in the cache then streams ahead of the wait for the row's own.
+  /// rope to apply, what is in the cache then streams ahead of the wait for the rows' own.
   bool settled = false;
 };
 /// Chunks of positions into `partials` (attend_partial_bytes), then their combination into args.out.
@@ -205,6 +206,9 @@ struct AttendMore {
 /// written: only some shapes' is.
 bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* partials, size_t partial_bytes,
             const AttendMore& more = {});
+/// Whether attend() can rotate and store such rows on its way: one row, and in the fast arithmetic a few that
+/// are alone in their lanes.
+bool attend_rotates(const Rows& rows, int head_dim, Arithmetic arithmetic);
 /// What attend() wants for a batch of `rows` rows and `longest` positions; it works through wide batches in
 /// slices, so that this stays bounded.
 size_t attend_partial_bytes(int rows, int heads, int head_dim, int longest);

@@ -6,12 +6,13 @@
 namespace weir::cuda {
 namespace {
 
-/// Whether `rope` makes the very row that `args` attends.
-bool same_row(const RopeStoreArgs& rope, const AttendArgs& args) {
-  return rope.q == args.q && args.rows.count == 1 && rope.rows.position == args.rows.position &&
-         rope.rows.lane == args.rows.lane && rope.heads == args.heads && rope.kv_heads == args.kv_heads &&
-         rope.head_dim == args.head_dim && rope.kv.k == args.kv.k && rope.kv.v == args.kv.v &&
-         rope.kv.lane_stride == args.kv.lane_stride && rope.kv.row_stride == args.kv.row_stride;
+/// Whether `rope` makes the very rows that `args` attends.
+bool same_rows(const RopeStoreArgs& rope, const AttendArgs& args) {
+  return rope.q == args.q && rope.rows.count == args.rows.count && rope.rows.lone == args.rows.lone &&
+         rope.rows.position == args.rows.position && rope.rows.lane == args.rows.lane &&
+         rope.heads == args.heads && rope.kv_heads == args.kv_heads && rope.head_dim == args.head_dim &&
+         rope.kv.k == args.kv.k && rope.kv.v == args.kv.v && rope.kv.lane_stride == args.kv.lane_stride &&
+         rope.kv.row_stride == args.kv.row_stride;
 }
 
 }  // namespace
@@ -95,10 +96,10 @@ void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<c
   }
 }
 
-/// One row's waits for attend(), whose kernels can do it on their way.
+/// Waits for attend() where its kernels can do it on their way.
 void CudaDevice::rope_and_store(const RopeStoreArgs& args) {
   begin_operation();
-  if (args.rows.count == 1 && !stream_.stamp) {
+  if (attend_rotates(args.rows, args.head_dim, options_.arithmetic) && !stream_.stamp) {
     waiting_rope_ = args;
     return;
   }
@@ -117,7 +118,7 @@ void CudaDevice::launch_waiting_rope() {
 
 void CudaDevice::attend(const AttendArgs& args) {
   std::optional<RopeStoreArgs> rope;
-  if (waiting_rope_ && !stream_.stamp && same_row(*waiting_rope_, args)) rope.swap(waiting_rope_);
+  if (waiting_rope_ && !stream_.stamp && same_rows(*waiting_rope_, args)) rope.swap(waiting_rope_);
   WEIR_CHECK(args.heads % args.kv_heads == 0 && args.heads <= layout_.needs.heads &&
                  args.head_dim <= layout_.needs.head_dim && args.rows.count <= layout_.needs.rows &&
                  args.rows.longest <= layout_.needs.longest,
