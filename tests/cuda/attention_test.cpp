@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "cuda/attention_cases.h"
+#include "device/cuda/cuda_device.h"
 
 namespace weir {
 namespace {
@@ -364,30 +365,74 @@ TEST_F(CudaAttention, ARecordingIsOfLoneRowsOrOfOthers) {
 }
 
 TEST_F(CudaAttention, AMatmulReadsWhatAttentionWroteLast) {
+  const std::vector<std::vector<Place>> batches = {
+      {{0, 70}}, {{2, 90}, {0, 300}, {1, 64}}, {{0, 5}, {0, 6}}, {{0, 5}, {3, 1}, {3, 2}, {1, 260}}};
   for (int size = 0; size < 3; ++size, TearDown(), SetUp())
-    for (int heads : {4, 8}) {  // 256 and 512 values
-      AttentionCase c = one_row(70, heads, 2, 64);
+    for (size_t i = 0; i < 2 * batches.size(); ++i) {
+      const int heads = i % 2 ? 4 : 8;  // 256 and 512 values
+      const AttentionCase c = rows_at(batches[i / 2], heads, 2, 64);
+      const auto rows = static_cast<int>(c.rows.size());
       ScratchNeeds needs = c.needs();
       needs.max_in = 512, needs.hidden = 64;
       reserve(needs);
-      const RandomMatrix weight(Type::Q4_K, heads * 64, 40, 7);
-      expect_cpu_bits(fmt::format("{} heads", heads), [&](Device& device) {
+      const RandomMatrix weight(Type::Q4_K, heads * 64, 40, 7), other(Type::Q8_0, heads * 64, 24, 8);
+      expect_cpu_bits(describe(c), [&](Device& device) {
         Bench bench(device);
         AttendArgs args;
         args.q = bench.put(c.q()), args.out = bench.poisoned(c.q_size());
         args.heads = c.heads, args.kv_heads = c.kv_heads, args.head_dim = c.head_dim, args.scale = c.scale();
         args.rows = put_rows(bench, c.rows);
         args.kv = {bench.put(c.cache(63)), bench.put(c.cache(64)), c.lane_stride(), c.row_stride()};
-        float* y = bench.put(Floats(40, 0.5f));
-        const MatmulTarget target[] = {{bench.put(weight, true), y, true}};
+        const size_t count = 40 * c.rows.size(), other_count = 24 * c.rows.size();
+        float *y = bench.put(Floats(count, 0.5f)), *z = bench.put(Floats(other_count, 0.5f));
+        const Matrix matrix = bench.put(weight, true);
+        const float* const norm = bench.put(random_floats(static_cast<size_t>(heads * 64), 9));
+        const MatmulTarget target[] = {{matrix, y, true}};
+        const MatmulTarget both[] = {{bench.put(other), z, true}, {matrix, y, true}};
         device.attend(args);
-        device.matmul({args.out, 1, target});
-        device.attend(args);  // and where another writes the row in between
+        device.matmul({args.out, rows, target});
+        device.attend(args);  // where another format's activations come in between
+        device.matmul({args.out, rows, both});
+        device.attend(args);  // where there is a norm
+        device.matmul({args.out, rows, target, norm, 1e-6f});
+        device.attend(args);  // and where another writes the rows in between
         device.add(args.out, args.q, static_cast<int64_t>(c.q_size()));
-        device.matmul({args.out, 1, target});
-        return bench.get(y, 40);
+        device.matmul({args.out, rows, target});
+        Floats result = bench.get(y, count);
+        append(result, bench.get(z, other_count));
+        return result;
       });
     }
+}
+
+/// From the rotation to the sum with the residual stream, with weights that take activations of 256 values.
+TEST_F(CudaAttention, AFewLoneRowsTakeThreeLaunchesAsOneDoes) {
+  const std::vector<Place> lone = {{2, 90}, {0, 200}, {1, 64}}, others = {{2, 90}, {2, 91}, {1, 64}};
+  const RandomMatrix weight(Type::Q4_K, 512, 40, 7);
+  const auto launches = [&](Arithmetic arithmetic, const std::vector<Place>& places) {
+    take_size(132);
+    cuda::CudaDevice device({.arithmetic = arithmetic});
+    const AttentionCase c = rows_at(places, 8, 2, 64);
+    ScratchNeeds needs = c.needs();
+    needs.max_in = 512, needs.hidden = 64;
+    device.reserve(needs);
+    Bench bench(device);
+    RopeStoreArgs rope = rope_of(bench, c, c.longest());
+    rope.rows = put_rows(bench, c.rows);
+    const MatmulTarget target[] = {{bench.put(weight, true), bench.poisoned(40 * c.rows.size()), false}};
+    float* const out = bench.poisoned(c.q_size());
+    const uint64_t before = device.launches();
+    device.rope_and_store(rope);
+    device.attend({rope.q, out, 8, 2, 64, c.scale(), 0, nullptr, rope.rows, rope.kv});
+    device.matmul({out, rope.rows.count, target});
+    return device.launches() - before;
+  };
+  for (const Arithmetic arithmetic : {Arithmetic::fast, Arithmetic::portable}) {
+    const bool fast = arithmetic == Arithmetic::fast;
+    EXPECT_EQ(launches(arithmetic, {{1, 100}}), 3u);
+    EXPECT_EQ(launches(arithmetic, lone), fast ? 3u : 4u);
+    EXPECT_EQ(launches(arithmetic, others), 4u);
+  }
 }
 
 }  // namespace

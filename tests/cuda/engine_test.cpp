@@ -183,26 +183,32 @@ TEST_F(CudaEngine, TheLedgerAddsNoLaunchAndNoNode) {
     size_t nodes = 0;
     bool operator==(const Counts&) const = default;
   };
-  const auto count = [&](bool ledger) {
-    EngineOptions o = options(test::TinyModelOptions{});
+  test::TinyModelOptions model;
+  model.head_dim = 64;
+  const auto count = [&](bool ledger, Arithmetic arithmetic, std::initializer_list<size_t> together) {
+    take_size(132);
+    EngineOptions o = options(model);
     o.ledger.enabled = ledger;
     cuda::CudaDevice* device = nullptr;
     o.make_device = [&] {
-      auto made = std::make_unique<cuda::CudaDevice>(CudaOptions{.arithmetic = Arithmetic::portable});
+      auto made = std::make_unique<cuda::CudaDevice>(CudaOptions{.arithmetic = arithmetic});
       device = made.get();
       return made;
     };
     Engine engine(o);
     engine.load();
-    Request request = requests()[2];
-    request.hash_logits = false;
-    engine.run(std::move(request));
+    for (const size_t i : together) engine.submit(requests(false)[i]);
+    while (engine.step()) {
+    }
     return Counts{device->launches(), device->recorded_nodes()};
   };
-  const Counts off = count(false), on = count(true);
-  EXPECT_GT(off.nodes, 10u);
-  EXPECT_EQ(off, on) << off.launches << " and " << on.launches << " launches, " << off.nodes << " and "
-                     << on.nodes << " nodes";
+  for (const Arithmetic arithmetic : {Arithmetic::portable, Arithmetic::fast})
+    for (const auto& together : {std::initializer_list<size_t>{2}, {0, 2, 3}}) {
+      const Counts off = count(false, arithmetic, together), on = count(true, arithmetic, together);
+      EXPECT_GT(off.nodes, 10u);
+      EXPECT_EQ(off, on) << off.launches << " and " << on.launches << " launches, " << off.nodes << " and "
+                         << on.nodes << " nodes";
+    }
 }
 
 TEST_F(CudaEngine, TheLedgerCountsBytesOfItsOwnTimeAlone) {

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/clock.h"
 
@@ -199,6 +200,9 @@ void DeferredDevice::attend(const AttendArgs& a) {
     for (int r = 0; r < a.rows.count; ++r)
       WEIR_CHECK(a.rows.position[r] < a.rows.longest, "position {} of {}", a.rows.position[r],
                  a.rows.longest);
+    const std::set<int32_t> lanes(a.rows.lane, a.rows.lane + a.rows.count);
+    WEIR_CHECK(a.rows.lone == (std::ssize(lanes) == a.rows.count), "{} rows of {} lanes", a.rows.count,
+               lanes.size());
     cpu_->attend(a);
   });
 }

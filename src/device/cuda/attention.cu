@@ -220,7 +220,7 @@ bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* part
       fused_fast_chunks(s, some, slice(*more.rope, begin, count), p, more.settled && begin == 0);
     else
       fused_portable_chunks(s, some, *more.rope, p);
-    if (more.acts && args.rows.count == 1 && joins_quantised(args, p, *more.acts)) {
+    if (more.acts && count == args.rows.count && joins_quantised(args, p, *more.acts)) {
       join_quantised(s, some, p, *more.acts, more.settled);
       return true;
     }

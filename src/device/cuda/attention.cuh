@@ -128,7 +128,8 @@ void fused_portable_chunks(Stream& s, const AttendArgs& args, const RopeStoreArg
 /// `settled`: AttendMore's.
 void fused_fast_chunks(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope, const Partials& partials,
                        bool settled);
-/// The joining of one row's chunks into args.out and, quantised, into acts: where joins_quantised().
+/// The joining of the rows' chunks into args.out and, quantised, into acts: where joins_quantised(), of all
+/// rows of a call.
 void join_quantised(Stream& s, const AttendArgs& args, const Partials& partials, const Acts& acts,
                     bool settled);
 bool joins_quantised(const AttendArgs& args, const Partials& partials, const Acts& acts);

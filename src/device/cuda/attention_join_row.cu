@@ -1,6 +1,6 @@
-// The joining of one row's chunks for a matmul that reads it quantised: a block owns 256 outputs, the widest
-// block of activations, so that nothing but its own results decides their scale. The bits of attention.cu's
-// joining, then of quantise.cu.
+// The joining of a few rows' chunks for a matmul that reads them quantised: a block owns 256 outputs of a
+// row, the widest block of activations, so that nothing but its own results decides their scale. The bits of
+// attention.cu's joining, then of quantise.cu.
 #include <cmath>
 
 #include "device/cuda/attention.cuh"
@@ -50,8 +50,8 @@ __device__ __forceinline__ void make_steps(float2 ml, int count, bool first, Ste
   running.M = __shfl_sync(0xffffffffu, top, 31);
 }
 
-/// The thread's output of the block's 256, quantised.
-__device__ __forceinline__ void quantise_output(float y, const Acts& acts, int64_t output,
+/// The thread's output of the block's 256, quantised; `output` counts through all rows.
+__device__ __forceinline__ void quantise_output(float y, const Acts& acts, int output,
                                                 uint32_t (&largest)[warps]) {
   constexpr uint32_t infinity_bits = 0x7f800000u;
   const bool per256 = acts.format == ActFormat::per256;
@@ -79,6 +79,7 @@ __device__ __forceinline__ void quantise_output(float y, const Acts& acts, int64
   if (threadIdx.x == 0) acts.scale[output / threads] = d;
 }
 
+/// blockIdx.x: which 256 outputs; blockIdx.y: of which row.
 __global__ void __launch_bounds__(threads)
     join_row_kernel(AttendArgs args, Partials partials, Acts acts, int capacity, bool settled) {
   WEIR_DYNAMIC_SHARED(bytes);
@@ -87,15 +88,15 @@ __global__ void __launch_bounds__(threads)
   const int warp = threadIdx.x / 32;
   Step* const step = reinterpret_cast<Step*>(o + capacity * threads) + warp * capacity;
   allow_next();
-  const int n = args.head_dim,
-            output = static_cast<int>(blockIdx.x) * threads + static_cast<int>(threadIdx.x);
+  const int n = args.head_dim, row = blockIdx.y, row_head = row * args.heads;
+  const int output = static_cast<int>(blockIdx.x) * threads + static_cast<int>(threadIdx.x);
   const int head = output / n;
-  const float2* const ml = partials.ml + static_cast<int64_t>(head) * partials.chunks;
+  const float2* const ml = partials.ml + static_cast<int64_t>(row_head + head) * partials.chunks;
   // The copies' own share of the work: a piece of every fourth chunk.
   const int piece = threadIdx.x % pieces, first_copy = threadIdx.x / pieces;
   const int piece_output = static_cast<int>(blockIdx.x) * threads + 4 * piece, piece_head = piece_output / n;
-  const float* const from =
-      partials.o + static_cast<int64_t>(piece_head) * partials.chunks * n + (piece_output - piece_head * n);
+  const float* const from = partials.o + static_cast<int64_t>(row_head + piece_head) * partials.chunks * n +
+                            (piece_output - piece_head * n);
   const auto copy = [&](int begin, int end) {
 #pragma unroll 4
     for (int c = first_copy; c < end - begin; c += threads / pieces)
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(threads)
   };
   fetch_parameters(args, partials, acts);
   // Past the first-level cache, which may hold an earlier round's.
-  int position = settled ? __ldcg(args.rows.position) : 0;
+  int position = settled ? __ldcg(args.rows.position + row) : 0;
   wait_for_previous();
 
   // Few chunks: all are loaded while the row's position is on its way, those too that it does not see.
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(threads)
     if (lane < partials.chunks) own = ml[lane];
     copy(0, partials.chunks);
   }
-  if (!settled) position = __ldcg(args.rows.position);
+  if (!settled) position = __ldcg(args.rows.position + row);
   const Span seen = span_of(position, args.window);
   const int first = seen.first / partials.chunk, end = seen.last / partials.chunk + 1;
   if (!at_once) copy(first, end);
@@ -136,15 +137,15 @@ __global__ void __launch_bounds__(threads)
   }
   const Closing end_of = close_row(running.M, L, args.sinks ? args.sinks + head : nullptr);
   const float y = (O * end_of.a) * end_of.inv;
-  args.out[output] = y;
-  quantise_output(y, acts, output, largest);
+  args.out[row_head * n + output] = y;
+  quantise_output(y, acts, row_head * n + output, largest);
 }
 
 }  // namespace
 
 bool joins_quantised(const AttendArgs& args, const Partials& partials, const Acts& acts) {
   const int64_t outputs = static_cast<int64_t>(args.heads) * args.head_dim;
-  return args.rows.count == 1 && args.head_dim % 32 == 0 && threads % args.head_dim == 0 &&
+  return args.rows.count <= small_rows && args.head_dim % 32 == 0 && threads % args.head_dim == 0 &&
          outputs % threads == 0 && acts.in == outputs && acts.format != ActFormat::none &&
          partials.chunks <= most_chunks;
 }
@@ -152,8 +153,9 @@ bool joins_quantised(const AttendArgs& args, const Partials& partials, const Act
 void join_quantised(Stream& s, const AttendArgs& args, const Partials& partials, const Acts& acts,
                     bool settled) {
   const int capacity = partials.chunks;
-  launch(s, "attend", join_row_kernel, dim3(static_cast<unsigned>(acts.in / threads)), dim3(threads),
-         static_cast<size_t>(shared_bytes(capacity)), args, partials, acts, capacity, settled);
+  launch(s, "attend", join_row_kernel,
+         dim3(static_cast<unsigned>(acts.in / threads), static_cast<unsigned>(args.rows.count)),
+         dim3(threads), static_cast<size_t>(shared_bytes(capacity)), args, partials, acts, capacity, settled);
 }
 
 }  // namespace weir::cuda::attention

@@ -153,7 +153,7 @@ class CudaDevice final : public Device {
   Acts pair_acts(ActFormat format, int64_t in) const;
   ExpertGroups groups() const;
   void quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets,
-                        const ReadyActs& ready);
+                        ReadyActs& ready);
   void launch_waiting_rope();
   void group_rows(const RoutedArgs& args);
   void expert_inner(const RoutedArgs& args, const ReadyActs& ready, bool few, uint64_t* visits);

@@ -46,7 +46,7 @@ void CudaDevice::matmul(const MatmulArgs& args) {
   WEIR_CHECK(!args.targets.empty() && args.targets.size() <= 3, "{} targets", args.targets.size());
   check_scratch(args.rows, args.targets[0].weight.in);
   if (args.rows == 0) return;
-  const ReadyActs ready = args.rows == 1 && !args.norm && ready_.x == args.x ? ready_ : ReadyActs{};
+  ReadyActs ready = args.norm ? ReadyActs{} : ready_;
   begin_operation();
   for (size_t i = 0; i < args.targets.size();) {  // neighbours of one format share a launch
     const Type type = args.targets[i].weight.type;
@@ -70,11 +70,16 @@ void CudaDevice::matmul(const MatmulArgs& args) {
   end_operation();
 }
 
+/// `ready`: what acts() holds of args.x as it is multiplied, normed where it has a norm; then likewise.
 void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets,
-                                  const ReadyActs& ready) {
+                                  ReadyActs& ready) {
   const int64_t in = targets[0].weight.in;
   const Acts quantised = acts(type_info(type).act, in);
-  if (args.rows > 1) quantise(stream_, args.x, args.norm, args.eps, args.rows, in, quantised);
+  // What multiplies several rows does not stamp: at the begin of a role they are made again, by what does.
+  if (args.rows > 1 && (stream_.stamp || !ready.is(args.x, args.rows, quantised))) {
+    quantise(stream_, args.x, args.norm, args.eps, args.rows, in, quantised);
+    ready = {args.x, in, quantised.format, args.rows};
+  }
   if (args.rows > small_rows) {
     for (const MatmulTarget& t : targets)
       large_matmul(stream_, {type, t.weight.data, in, t.weight.out, quantised, args.rows, t.out, t.add});
@@ -131,18 +136,18 @@ void CudaDevice::attend(const AttendArgs& args) {
     account_.bytes_per_position[static_cast<size_t>(role_)] += position_bytes;
     kv_positions_ = args.rows.kv_positions;
   }
-  // One row's next stop is a matmul, whose weights are mostly K-quants: quantised for those on the way.
+  // A few rows' next stop is a matmul, whose weights are mostly K-quants: quantised for those on the way.
   const int64_t out = int64_t{args.heads} * args.head_dim;
   const Acts quantised = acts(ActFormat::per256, out);
   AttendMore more;
   if (rope) more.rope = &*rope;
   more.settled = settled_;
   if (rope) settled_ = false;
-  if (args.rows.count == 1 && out <= std::max(layout_.needs.max_in, layout_.needs.hidden))
+  if (args.rows.count <= small_rows && out <= std::max(layout_.needs.max_in, layout_.needs.hidden))
     more.acts = &quantised;
   if (cuda::attend(stream_, args, options_.arithmetic, scratch<void>(layout_.partials), layout_.partial_bytes,
                    more))
-    ready_ = {args.out, out, quantised.format};
+    ready_ = {args.out, out, quantised.format, args.rows.count};
   end_operation();
 }
 
