@@ -22,7 +22,7 @@ struct FusedShared {
 };
 
 /// The query heads of a block: `heads` of the `ratio` that read its kv head, blockIdx.x, in `count` groups;
-/// blockIdx.z = row * count + group.
+/// blockIdx.y = row * count + group. Chunks are slowest, blockIdx.z: those that no row sees come last.
 struct Group {
   int ratio, heads, count;
 };
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(threads, 2)
   allow_next();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const bool makes_key = warp == chunk_warps;
-  const int kv_head = blockIdx.x, chunk = blockIdx.y, row = static_cast<int>(blockIdx.z) / group.count;
-  const int in_group = (static_cast<int>(blockIdx.z) - row * group.count) * group.heads;
+  const int kv_head = blockIdx.x, chunk = blockIdx.z, row = static_cast<int>(blockIdx.y) / group.count;
+  const int in_group = (static_cast<int>(blockIdx.y) - row * group.count) * group.heads;
   const int first_head = kv_head * group.ratio + in_group;
   const int heads = min(group.heads, group.ratio - in_group);
   const float* const norm = makes_key ? rope.k_norm : rope.q_norm;
@@ -188,8 +188,8 @@ void launch_fused(Stream& s, const AttendArgs& args, const RopeStoreArgs& rope, 
   const Packing packing = pack(args, chunk_vectors, 1);
   const int chunks = (args.rows.longest + fast_chunk - 1) / fast_chunk;
   launch(s, "attend", fused_chunks_kernel<kDim>,
-         dim3(static_cast<unsigned>(args.kv_heads), static_cast<unsigned>(chunks),
-              static_cast<unsigned>(args.rows.count * packing.groups)),
+         dim3(static_cast<unsigned>(args.kv_heads), static_cast<unsigned>(args.rows.count * packing.groups),
+              static_cast<unsigned>(chunks)),
          dim3(threads), sizeof(FusedShared<kDim>), args, rope, partials,
          Group{args.heads / args.kv_heads, packing.heads, packing.groups}, settled);
 }
