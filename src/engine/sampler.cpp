@@ -39,8 +39,7 @@ float largest_of_block(const float* x, Mask& good) {
     largest = larger(largest, larger(a, b));
     good &= (a <= greatest_finite) & (b <= greatest_finite);
   }
-  largest = larger(largest, __builtin_shuffle(largest, Mask{2, 3, 0, 1}));
-  return std::max(largest[0], largest[1]);
+  return std::max(std::max(largest[0], largest[1]), std::max(largest[2], largest[3]));
 }
 
 /// Grows with the logit (not NaN) and, among equal ones (-0 and +0 are), as the id falls.
@@ -66,6 +65,7 @@ float penalised(float logit, float penalty) { return logit <= 0 ? logit * penalt
 
 Sampler::Sampler(int vocab) {
   candidates_.reserve(static_cast<size_t>(vocab));
+  weights_.reserve(static_cast<size_t>(vocab));
   blocks_.reserve(static_cast<size_t>(vocab) / block + 1);
 }
 

@@ -14,7 +14,7 @@ namespace weir {
 class Sampler {
  public:
   explicit Sampler(int vocab);
-  /// What a sampler keeps, at most.
+  /// What a sampler keeps, at most; beside it four bytes for each token that a penalty looks back on.
   static uint64_t host_bytes(int vocab);
   /// Whether choose() takes the largest logit with these options, ties to the lower id, whatever the tokens
   /// before are.
