@@ -228,6 +228,31 @@ TEST_F(CudaEngine, TheLedgerCountsBytesOfItsOwnTimeAlone) {
   EXPECT_EQ(expert_bytes(), bytes) << "visits of the time without the ledger";
 }
 
+/// 256 wide, the router counts the experts as it groups rows; 512 wide, the experts' own kernel does.
+TEST_F(CudaEngine, TheLedgerCountsAnExpertOnceForAllRowsThatChoseIt) {
+  for (int hidden : {256, 512}) {
+    test::TinyModelOptions model = test::tiny_kquant_options();
+    model.layers = 1, model.experts = 4, model.hidden = hidden;
+    model.gate_types = model.up_types = model.down_types = {Type::Q4_K};
+    EngineOptions o = options(model);
+    o.ledger.enabled = true;
+    Engine engine(o);
+    engine.load();
+    const uint64_t expert = 3 * type_info(Type::Q4_K).bytes(256) * static_cast<uint64_t>(hidden);
+    for (int rows : {1, 3, 16}) {
+      Request r;
+      for (int i = 0; i < rows; ++i) r.prompt.push_back(i * 97 % 250);
+      r.sampler.greedy = true, r.max_tokens = 1, r.ignore_eos = true;
+      engine.run(r);
+      const uint64_t read =
+          engine.ledger()->phase(Phase::prefill).roles[static_cast<size_t>(Role::experts_hit)].bytes;
+      EXPECT_EQ(read % expert, 0u) << rows << " rows, " << hidden;
+      EXPECT_GE(read / expert, 2u) << rows << " rows, " << hidden;
+      EXPECT_LE(read / expert, rows == 1 ? 2u : 4u) << rows << " rows of 2 experts each, of 4; " << hidden;
+    }
+  }
+}
+
 TEST_F(CudaEngine, ADelayForARoleThatNeverRunsIsNotCountedAsInjected) {
   EngineOptions o = options(test::TinyModelOptions{});
   o.ledger.enabled = true, o.ledger.inject_ns = 1000;

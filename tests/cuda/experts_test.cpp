@@ -97,11 +97,13 @@ class CudaExperts : public CudaTest {
   }
 
   void check(const ExpertLayer& layer, int rows, int top_k) {
+    check(layer, rows, top_k, random_ids(rows, top_k, layer.experts, 7));
+  }
+  void check(const ExpertLayer& layer, int rows, int top_k, const std::vector<int32_t>& ids) {
     reserve(needs(layer, rows, top_k));
     const auto size = static_cast<size_t>(rows * layer.shape.hidden);
     const Floats x = random_floats(size, 4), h = random_floats(size, 5);
     const Floats weights = random_floats(static_cast<size_t>(rows * top_k), 6);
-    const std::vector<int32_t> ids = random_ids(rows, top_k, layer.experts, 7);
     Bench bench(*cuda_);
     RoutedArgs args;
     args.bank = layer.put(bench), args.x = bench.put(x), args.h = bench.put(h), args.rows = rows,
@@ -150,6 +152,24 @@ TEST_F(CudaExperts, OneExpertMayHaveEveryRow) {
   }
 }
 
+/// Two to sixteen rows of Q4_K experts: rows that chose an expert share its weights, whatever rows they are.
+TEST_F(CudaExperts, FewRowsThatShareExpertsHaveTheCpusBits) {
+  const ExpertLayer layer({Type::Q4_K, Type::Q4_K, 256, 256}, 40, true);
+  for (int rows : {2, 5, 16})
+    for (int top_k : {1, 3, 16}) {
+      const auto k = static_cast<size_t>(top_k), pairs = static_cast<size_t>(rows) * k;
+      std::vector<int32_t> same(pairs), last(pairs), apart(pairs);
+      for (size_t p = 0; p < pairs; ++p) {
+        const auto row = static_cast<int32_t>(p / k), j = static_cast<int32_t>(p % k);
+        same[p] = 2 * j + 5;                         // all rows chose the same
+        last[p] = j + 1 < top_k ? j + row % 3 : 39;  // many share some, all the last
+        apart[p] = (row * top_k % 24 + j) % 40;      // none, or few, share
+      }
+      for (const std::vector<int32_t>& ids : {same, last, apart}) check(layer, rows, top_k, ids);
+      check(layer, rows, top_k);
+    }
+}
+
 /// route() groups the pairs for the experts that follow: the whole of a layer's second half.
 /// Experts that take what the router leaves: their input, quantised where the formats fit, and the choices.
 class CudaExpertsAfterRouterBase : public CudaExperts {
@@ -196,12 +216,12 @@ TEST_P(CudaExpertsAfterRouter, HaveTheCpusBits) {
 
 class CudaExpertsAfterRouterAtEveryWidth : public CudaExpertsAfterRouterBase {};
 
-/// The one-row kernels' instantiations: up to 4, 8 and 16 super-blocks of a weight row of gate and up, and up
-/// to 4 and 8 of down's.
+/// The one-row and the few-rows kernels' instantiations: up to 4, 8 and 16 super-blocks of a weight row of
+/// gate and up, and up to 4 and 8 of down's.
 TEST_F(CudaExpertsAfterRouterAtEveryWidth, HaveTheCpusBits) {
   for (const auto& [hidden, ff] :
        {std::pair<int64_t, int64_t>{768, 256}, {2048, 768}, {1280, 1280}, {4096, 256}})
-    for (int rows : {1, 3})
+    for (int rows : {1, 3, 16})
       check_after_router(ExpertLayer({Type::Q4_K, Type::Q4_K, hidden, ff}, 5, true), rows, 3);
 }
 

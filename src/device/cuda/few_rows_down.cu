@@ -51,8 +51,7 @@ __device__ __forceinline__ Share<T> quantise_pair(const float* act, const OwnAct
   for (int b0 = 0; b0 < supers; b0 += at_once) {
     float v[at_once][8];
 #pragma unroll
-    for (int k = 0; k < at_once; ++k)
-      load_eight(act + (b0 + k) * super + 8 * lane, b0 + k < supers, v[k]);
+    for (int k = 0; k < at_once; ++k) load_eight(act + (b0 + k) * super + 8 * lane, b0 + k < supers, v[k]);
 #pragma unroll
     for (int k = 0; k < at_once; ++k) {
       const int b = b0 + k;
@@ -86,7 +85,7 @@ __global__ void __maxnreg__(80) few_rows_down_kernel(const FewDown task) {
   const int tiles = (count + outs - 1) / outs;
   ring.init();
   fetch_parameters(task);
-  __syncthreads();  // the barriers are ready
+  __syncthreads();         // the barriers are ready
   earlier_are_complete();  // few_rows_gate_up was launched just before: the ids are final
   const int own_pair = row * pairs + pair;
   const auto slot = static_cast<uint64_t>(slot_of_expert(task.slot_of, __ldcg(task.ids + own_pair)));
@@ -103,8 +102,7 @@ __global__ void __maxnreg__(80) few_rows_down_kernel(const FewDown task) {
   float* h = task.h + static_cast<int64_t>(row) * task.hidden + first;
   const auto threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   float before = thread < count ? h[thread] : 0;
-  const Share<T> x =
-      quantise_pair<T>(task.act + static_cast<int64_t>(own_pair) * in, own, task.supers);
+  const Share<T> x = quantise_pair<T>(task.act + static_cast<int64_t>(own_pair) * in, own, task.supers);
 #pragma unroll 1
   for (int tile = 0; tile < tiles; ++tile) {  // what is past `count` goes nowhere
     const float y = outputs<T>(ring.take(), row_bytes, task.supers, x, terms);

@@ -156,10 +156,10 @@ void launch_gate_up(Stream& s, FewGateUp task) {
   task.tiles = task.pairs > most_short_pairs ? 4 : 2;
   const int block_outs = warps * task.tiles * outs;
   uint64_t* slot = s.take_stamp();
-  launch(s, "few_rows_gate_up", slot ? few_rows_gate_up_kernel<T, true> : few_rows_gate_up_kernel<T, false>,
-         dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs),
-              static_cast<unsigned>(task.pairs)),
-         dim3(32 * warps), static_cast<size_t>(bytes), task, slot);
+  launch(
+      s, "few_rows_gate_up", slot ? few_rows_gate_up_kernel<T, true> : few_rows_gate_up_kernel<T, false>,
+      dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs), static_cast<unsigned>(task.pairs)),
+      dim3(32 * warps), static_cast<size_t>(bytes), task, slot);
 }
 
 }  // namespace

@@ -110,8 +110,7 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
     wait_for_previous();
   float* h = task.h + first;
   const auto slot = static_cast<uint64_t>(slot_of_expert(task.slot_of, __ldcg(task.ids + pair)));
-  const float weight =
-      threadIdx.x < static_cast<unsigned>(pairs) ? __ldcg(task.weights + threadIdx.x) : 0;
+  const float weight = threadIdx.x < static_cast<unsigned>(pairs) ? __ldcg(task.weights + threadIdx.x) : 0;
   copy(weights, task.down + slot * task.stride + static_cast<int64_t>(first) * row_bytes, bytes, barrier);
   wait_for_previous();
   float before = 0;
@@ -177,8 +176,8 @@ void launch_down_sum(Stream& s, const DownSum& task, int top_k) {
   constexpr int outs = rows_at_once<T>;
   const int tiles = (task.hidden + outs - 1) / outs;
   const size_t bytes = evenly_spread(s, static_cast<size_t>(down_bytes<T>(task.supers, top_k)), tiles);
-  launch(s, "one_row_down_sum", one_row_down_sum_kernel<T>,
-         dim3(static_cast<unsigned>(tiles)), dim3(static_cast<unsigned>(32 * top_k)), bytes, task);
+  launch(s, "one_row_down_sum", one_row_down_sum_kernel<T>, dim3(static_cast<unsigned>(tiles)),
+         dim3(static_cast<unsigned>(32 * top_k)), bytes, task);
 }
 
 bool aligned(const Matrix& m, uint64_t stride) {

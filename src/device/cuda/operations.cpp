@@ -75,11 +75,13 @@ void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<c
                                   ReadyActs& ready) {
   const int64_t in = targets[0].weight.in;
   const Acts quantised = acts(type_info(type).act, in);
-  // What multiplies several rows does not stamp: at the begin of a role they are made again, by what does.
-  if (args.rows > 1 && (stream_.stamp || !ready.is(args.x, args.rows, quantised))) {
+  if (args.rows > 1 && !ready.is(args.x, args.rows, quantised)) {
     quantise(stream_, args.x, args.norm, args.eps, args.rows, in, quantised);
     ready = {args.x, in, quantised.format, args.rows};
   }
+  // What multiplies several rows does not stamp, and making them again for a stamp were a launch more.
+  WEIR_CHECK(args.rows == 1 || !stream_.stamp, "a role begins at a matmul of {} rows that are quantised",
+             args.rows);
   if (args.rows > small_rows) {
     for (const MatmulTarget& t : targets)
       large_matmul(stream_, {type, t.weight.data, in, t.weight.out, quantised, args.rows, t.out, t.add});
