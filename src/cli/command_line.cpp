@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <string>
+#include <type_traits>
 
 #include "base/error.h"
 
@@ -20,7 +21,8 @@ CLI::Validator between(const std::string& names, Number low, Number high) {
       [=](std::string& text) {
         Number value{};
         if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return std::string();
-        return fmt::format("\"{}\" is not a number from {} to {} (option {})", text, low, high, names);
+        return fmt::format("\"{}\" is not a {} from {} to {} (option {})", text,
+                           std::is_integral_v<Number> ? "whole number" : "number", low, high, names);
       },
       fmt::format("{} to {}", low, high), "between");
 }
