@@ -1,8 +1,11 @@
-// The throughput path of Q4_K experts for a few rows: warps that stay, and stream tile after tile of weight
-// rows through a ring of their own in shared memory, so that what a warp does once (parameters, addresses,
-// activations) is paid for by many products and the last wave of blocks is no shorter than the others.
+// The throughput path of Q4_K experts for a few rows: a warp streams several tiles of weight rows through a
+// ring of its own in shared memory, so that what it does once (parameters, addresses, activations) is paid
+// for by more products.
 #pragma once
 
+#include <algorithm>
+
+#include "device/cuda/launch.h"
 #include "device/cuda/one_row.cuh"
 
 namespace weir::cuda::few_rows {
@@ -46,8 +49,6 @@ struct Ring {
   }
 };
 inline constexpr int barrier_bytes = stages * static_cast<int>(sizeof(uint64_t));
-
-inline int rounded(int bytes) { return (bytes + 127) / 128 * 128; }
 
 /// Blocks of `bytes` of shared memory and `threads` threads of at most `registers` that a GPU runs at once.
 inline int blocks_at_once(const Stream& s, int bytes, int threads, int registers) {

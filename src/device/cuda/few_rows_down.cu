@@ -43,27 +43,6 @@ struct Places {
   }
 };
 
-/// A pair's gated products, quantised by its warp.
-template <int T>
-__device__ __forceinline__ Share<T> quantise_pair(const float* act, const OwnActs& own, int supers) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  constexpr int at_once = 3;  // super-blocks whose loads are in flight together
-  for (int b0 = 0; b0 < supers; b0 += at_once) {
-    float v[at_once][8];
-#pragma unroll
-    for (int k = 0; k < at_once; ++k) load_eight(act + (b0 + k) * super + 8 * lane, b0 + k < supers, v[k]);
-#pragma unroll
-    for (int k = 0; k < at_once; ++k) {
-      const int b = b0 + k;
-      if (b < supers)
-        quantise_super<true>(v[k], true, reinterpret_cast<uint8_t*>(own.q) + b * super, own.scale + b,
-                             own.sums + 8 * b);
-    }
-  }
-  __syncwarp();
-  return load_share<T>(own.q, own.sums, own.scale, supers);
-}
-
 /// blockIdx.x: the row; blockIdx.y: which tiles of its outputs.
 template <int T>
 __global__ void __maxnreg__(80) few_rows_down_kernel(const FewDown task) {
@@ -102,7 +81,8 @@ __global__ void __maxnreg__(80) few_rows_down_kernel(const FewDown task) {
   float* h = task.h + static_cast<int64_t>(row) * task.hidden + first;
   const auto threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   float before = thread < count ? h[thread] : 0;
-  const Share<T> x = quantise_pair<T>(task.act + static_cast<int64_t>(own_pair) * in, own, task.supers);
+  quantise_pair(task.act + static_cast<int64_t>(own_pair) * in, own, task.supers, lane);
+  const Share<T> x = load_share<T>(own.q, own.sums, own.scale, task.supers);
 #pragma unroll 1
   for (int tile = 0; tile < tiles; ++tile) {  // what is past `count` goes nowhere
     const float y = outputs<T>(ring.take(), row_bytes, task.supers, x, terms);
@@ -113,9 +93,7 @@ __global__ void __maxnreg__(80) few_rows_down_kernel(const FewDown task) {
   __syncthreads();  // parts and weights are written
   for (int i = thread; i < count; i += threads) {
     if (i != thread) before = h[i];
-    float sum = 0;
-    for (int j = 0; j < pairs; ++j) sum = std::fma(weights[j], parts[j * task.tiles * outs + i], sum);
-    h[i] = before + sum;
+    h[i] = before + weighted_sum(weights, parts + i, task.tiles * outs, pairs);
   }
 }
 
@@ -145,7 +123,7 @@ void launch_down(Stream& s, FewDown task, int rows, int top_k) {
 
 bool few_rows_fit(const ExpertBank& bank, int top_k) {
   constexpr int most_bytes = 220 * 1024;
-  if (!one_row_gate_up_fits(bank) || !one_row_down_fits(bank, top_k) || bank.experts > 1024) return false;
+  if (!one_row_gate_up_fits(bank) || !one_row_down_fits(bank, top_k)) return false;
   const int supers = static_cast<int>(bank.down.in / super);
   const int bytes = supers <= 4 ? Places<1>(top_k, supers, most_outs / rows_at_once<1>).bytes
                                 : Places<2>(top_k, supers, most_outs / rows_at_once<2>).bytes;

@@ -222,6 +222,32 @@ __device__ __forceinline__ void quantise_own(const OwnActs& to, const float* x, 
   __syncthreads();
 }
 
+/// A pair's gated products, quantised by its warp.
+__device__ __forceinline__ void quantise_pair(const float* act, const OwnActs& own, int supers, int lane) {
+  constexpr int at_once = 3;  // super-blocks whose loads are in flight together
+  for (int b0 = 0; b0 < supers; b0 += at_once) {
+    float v[at_once][8];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) load_eight(act + (b0 + k) * super + 8 * lane, b0 + k < supers, v[k]);
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      const int b = b0 + k;
+      if (b < supers)
+        quantise_super<true>(v[k], true, reinterpret_cast<uint8_t*>(own.q) + b * super, own.scale + b,
+                             own.sums + 8 * b);
+    }
+  }
+  __syncwarp();
+}
+
+/// The sum over a row's experts, in order: of weights[j] times what is at parts[j * stride].
+__device__ __forceinline__ float weighted_sum(const float* weights, const float* parts, int stride,
+                                              int pairs) {
+  float sum = 0;
+  for (int j = 0; j < pairs; ++j) sum = std::fma(weights[j], parts[j * stride], sum);
+  return sum;
+}
+
 __device__ __forceinline__ int slot_of_expert(const int32_t* slot_of, int expert) {
   return slot_of ? __ldcg(slot_of + expert) : expert;
 }

@@ -115,22 +115,7 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
   wait_for_previous();
   float before = 0;
   if (pair == 0 && lane < valid) before = h[lane];
-  const float* act = task.act + static_cast<int64_t>(pair) * in;
-  constexpr int at_once = 3;  // super-blocks whose loads are in flight together
-  for (int b0 = 0; b0 < task.supers; b0 += at_once) {
-    float v[at_once][8];
-#pragma unroll
-    for (int k = 0; k < at_once; ++k)
-      load_eight(act + (b0 + k) * super + 8 * lane, b0 + k < task.supers, v[k]);
-#pragma unroll
-    for (int k = 0; k < at_once; ++k) {
-      const int b = b0 + k;
-      if (b < task.supers)
-        quantise_super<true>(v[k], true, reinterpret_cast<uint8_t*>(own.q) + b * super, own.scale + b,
-                             own.sums + 8 * b);
-    }
-  }
-  __syncwarp();
+  quantise_pair(task.act + static_cast<int64_t>(pair) * in, own, task.supers, lane);
   const Share<T> x = load_share<T>(own.q, own.sums, own.scale, task.supers);
   barrier_wait(barrier, 0);
   const float y = outputs<T>(weights, row_bytes, task.supers, x, terms);
@@ -140,9 +125,7 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
   if (threadIdx.x < static_cast<unsigned>(pairs)) weight_of[threadIdx.x] = weight;
   __syncthreads();
   if (pair == 0 && lane < valid) {
-    float sum = 0;
-    for (int j = 0; j < pairs; ++j) sum = std::fma(weight_of[j], parts[j * outs + lane], sum);
-    h[lane] = before + sum;
+    h[lane] = before + weighted_sum(weight_of, parts + lane, outs, pairs);
   }
 }
 
