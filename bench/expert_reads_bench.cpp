@@ -1,5 +1,6 @@
 // Reads of expert slices as a layer makes them: a batch of slices at random offsets, submitted at once and
-// awaited. Arms: way of reading, transport, page size of the destination, misses a batch (three slices each).
+// awaited. Arms: way of reading, transport, page size of the destination, misses a batch (three slices each),
+// bytes of a slice.
 // Counters: bytes a second and the time that submitting takes the computing thread.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -17,7 +18,8 @@
 namespace weir {
 namespace {
 
-constexpr uint64_t slice_bytes = 884'736;  // one Q4_K matrix of 2048 x 768
+constexpr uint64_t large_slice = 884'736;  // one Q4_K matrix of 2048 x 768
+constexpr uint64_t small_slice = 24'576;   // about one of the pocket model's
 constexpr uint64_t file_bytes = uint64_t{1} << 30;
 constexpr size_t huge_page = size_t{2} << 20;
 
@@ -44,6 +46,7 @@ void reads(benchmark::State& state, IoMode mode, bool io_uring, int page_advice)
   options.mode = mode, options.io_uring = io_uring;
   const auto reader = ExpertReader::open({{file.path, file_bytes, 0}}, options);
   const auto slices = static_cast<size_t>(state.range(0)) * 3;
+  const auto slice_bytes = static_cast<uint64_t>(state.range(1));
   const uint64_t stride = reader->stride(slice_bytes);
   const size_t bytes = (slices * stride + huge_page - 1) / huge_page * huge_page;
   auto* memory = static_cast<uint8_t*>(std::aligned_alloc(huge_page, bytes));
@@ -71,8 +74,12 @@ void reads(benchmark::State& state, IoMode mode, bool io_uring, int page_advice)
   std::free(memory);
 }
 
-#define WEIR_READS(name, ...) \
-  BENCHMARK_CAPTURE(reads, name, __VA_ARGS__)->Arg(1)->Arg(8)->UseRealTime()->Unit(benchmark::kMicrosecond)
+#define WEIR_READS(name, ...)                 \
+  BENCHMARK_CAPTURE(reads, name, __VA_ARGS__) \
+      ->ArgsProduct({{1, 8}, {large_slice}})  \
+      ->Args({2, small_slice})                \
+      ->UseRealTime()                         \
+      ->Unit(benchmark::kMicrosecond)
 WEIR_READS(uring_direct, IoMode::direct, true, MADV_HUGEPAGE);
 WEIR_READS(uring_direct_small_pages, IoMode::direct, true, MADV_NOHUGEPAGE);
 WEIR_READS(pool_direct, IoMode::direct, false, MADV_HUGEPAGE);

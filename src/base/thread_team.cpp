@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/pause.h"
 #include "base/random.h"
 
 namespace weir {
@@ -23,14 +24,6 @@ namespace {
 
 constexpr uint64_t spin_ns = 50'000;
 constexpr int pauses_per_clock_read = 32;
-
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
   // Returns at once where the word has changed; a spurious return is handled by the callers' loops.
@@ -87,7 +80,7 @@ struct ThreadTeam::State {
     do {
       for (int i = 0; i < pauses_per_clock_read; ++i) {
         if (ready()) return true;
-        pause();
+        pause_processor();
       }
     } while (now_ns() < deadline);
     return ready();

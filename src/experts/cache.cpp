@@ -44,8 +44,7 @@ struct ExpertCache::Layer {
         pins(static_cast<size_t>(slot_count), 0),
         filling(static_cast<size_t>(slot_count), 0) {}
   LayerSlots slots;
-  Buffer memory;
-  uint8_t* base = nullptr;            ///< in `memory`, at the reader's alignment
+  uint8_t* base = nullptr;            ///< in the cache's memory, at the reader's alignment
   uint64_t slot_stride = 0;           ///< bytes from one slot to the next
   std::vector<uint64_t> part_offset;  ///< of each part in a slot, aligned
   std::vector<int32_t> content;       ///< expert whose bytes have landed, -1: none
@@ -79,18 +78,27 @@ ExpertCache::ExpertCache(Device& device, const ExpertStore& store, ExpertReader&
       layer->part_offset.push_back(layer->slot_stride);
       layer->slot_stride += part_stride(part.bytes, alignment);
     }
-    if (count > 0) {
-      // A device aligns large buffers to 4096; a file system that asks for more gets it by hand.
-      const uint64_t room =
-          layer->slot_stride * static_cast<uint64_t>(count) + (alignment > 4096 ? alignment : 0);
-      layer->memory = device.allocate(std::max<uint64_t>(room, 4096), "expert slots");
-      layer->base =
-          reinterpret_cast<uint8_t*>(round_up(reinterpret_cast<uintptr_t>(layer->memory.data()), alignment));
-      WEIR_CHECK(layer->base + layer->slot_stride * static_cast<uint64_t>(count) <=
-                     layer->memory.as<uint8_t>() + layer->memory.bytes(),
-                 "a buffer at {} for alignment {}", layer->memory.data(), alignment);
-    }
     layers_.push_back(std::move(layer));
+  }
+  allocate_slots(device, alignment);
+}
+
+/// One buffer for the slots of all layers: the larger it is, the more of it lies in huge pages. A read into a
+/// huge page is one piece for the disk's driver, into small pages it is a list of them, and how many depends
+/// on where the kernel found pages when the engine opened.
+void ExpertCache::allocate_slots(Device& device, uint64_t alignment) {
+  uint64_t bytes = 0;
+  for (const auto& layer : layers_) bytes += layer->slot_stride * layer->content.size();
+  if (bytes == 0) return;
+  // A device aligns large buffers to 4096; a file system that asks for more gets it by hand.
+  const uint64_t room = bytes + (alignment > 4096 ? alignment : 0);
+  memory_ = device.allocate(std::max<uint64_t>(room, 4096), "expert slots");
+  auto* base = reinterpret_cast<uint8_t*>(round_up(reinterpret_cast<uintptr_t>(memory_.data()), alignment));
+  WEIR_CHECK(base + bytes <= memory_.as<uint8_t>() + memory_.bytes(), "a buffer at {} for alignment {}",
+             memory_.data(), alignment);
+  for (const auto& layer : layers_) {
+    layer->base = base;
+    base += layer->slot_stride * layer->content.size();
   }
 }
 
@@ -252,10 +260,6 @@ void ExpertCache::reset() {
 
 const LayerSlots& ExpertCache::slots(int layer) const { return layers_[static_cast<size_t>(layer)]->slots; }
 
-uint64_t ExpertCache::slot_memory_bytes() const {
-  uint64_t sum = 0;
-  for (const auto& layer : layers_) sum += layer->memory.bytes();
-  return sum;
-}
+uint64_t ExpertCache::slot_memory_bytes() const { return memory_.bytes(); }
 
 }  // namespace weir

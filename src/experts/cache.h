@@ -75,11 +75,13 @@ class ExpertCache {
   friend class ExpertPin;
   struct Layer;
   struct Landing;
+  void allocate_slots(Device& device, uint64_t alignment);
   void unpin(int layer, int32_t slot);
   void abandon() noexcept;  ///< waits for reads of a wave that nobody takes any more
   const ExpertStore& store_;
   ExpertReader& reader_;
   ExpertPolicy policy_;
+  Buffer memory_;  ///< the slots of all layers, one layer behind the other
   std::vector<std::unique_ptr<Layer>> layers_;
   std::unique_ptr<Landing> landing_;
 };

@@ -64,6 +64,26 @@ class Cache : public testing::TestWithParam<uint64_t> {
   std::unique_ptr<ExpertCache> cache_;
 };
 
+// What lies together can lie in huge pages, and a read into those is one piece.
+TEST_P(Cache, TheSlotsOfAllLayersLieTogether) {
+  open(4);
+  const uint8_t *lowest = nullptr, *highest = nullptr;
+  uint64_t bytes = 0;
+  for (const int layer : {0, 2}) {
+    bytes += 4 * ExpertCache::slot_bytes(file_.store.layer(layer), reader_->alignment());
+    fetch(layer, {0, 1, 2, 3});
+    for (int32_t expert = 0; expert < 4; ++expert) {
+      const auto w = cache_->weights(layer, expert, cache_->slots(layer).slot_of_expert[size_t(expert)]);
+      for (const Matrix& m : {w.gate, w.up, w.down}) {
+        const auto* data = static_cast<const uint8_t*>(m.data);
+        lowest = lowest ? std::min(lowest, data) : data;
+        highest = std::max(highest, data + m.bytes());
+      }
+    }
+  }
+  EXPECT_LE(static_cast<uint64_t>(highest - lowest), bytes);
+}
+
 TEST_P(Cache, AResetCacheIsAsNew) {
   open(4);
   const SlotsState fresh = cache_->state();

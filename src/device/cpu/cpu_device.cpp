@@ -14,8 +14,9 @@ namespace {
 
 constexpr size_t page_bytes = 4096;
 constexpr size_t huge_page_bytes = size_t{2} << 20;
-/// Below this a mapping keeps small pages: rounding it up to huge ones could cost more memory than it holds.
-constexpr size_t huge_from_bytes = size_t{8} << 20;
+/// Below this a mapping holds no whole huge page. Above it its end keeps small pages: what is mapped is what
+/// was asked for.
+constexpr size_t huge_from_bytes = huge_page_bytes;
 /// Elementwise work is split in pieces of this many values: below it a barrier costs more than it saves.
 constexpr int64_t element_grain = 4096;
 
