@@ -48,14 +48,34 @@ std::string Cursor::string(const char* field, uint64_t max_bytes) {
   if (length > max_bytes)
     throw error("the {} is {} bytes long, at most {} are allowed", field, length, max_bytes);
   std::string text(length, '\0');
-  for (uint64_t done = 0; done < length;) {
-    if (position_ == window_end_) refill(1, field);
-    const uint64_t count = std::min(length - done, window_end_ - position_);
-    std::memcpy(text.data() + done, window_ + (position_ - window_begin_), count);
-    done += count;
+  copy(text.data(), length, field);
+  return text;
+}
+
+uint64_t Cursor::skip_string(const char* field) {
+  const auto length = scalar<uint64_t>(field);
+  need(length, field);
+  position_ += length;
+  return length;
+}
+
+void Cursor::copy(void* out, uint64_t bytes, const char* field) {
+  need(bytes, field);
+  auto* to = static_cast<uint8_t*>(out);
+  while (bytes > 0) {
+    if (position_ >= window_end_) refill(1, field);
+    const uint64_t count = std::min(bytes, window_end_ - position_);
+    std::memcpy(to, window_ + (position_ - window_begin_), count);
+    to += count;
+    bytes -= count;
     position_ += count;
   }
-  return text;
+}
+
+void Cursor::seek(uint64_t position) {
+  WEIR_CHECK(position <= position_, "{} from {}", position, position_);
+  position_ = position;
+  if (position < window_begin_) window_begin_ = window_end_ = position;  // the next read fills it
 }
 
 Error Cursor::error_with(const std::string& message) const {

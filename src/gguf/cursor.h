@@ -48,6 +48,12 @@ class Cursor {
   }
   /// A u64 length and that many bytes.
   std::string string(const char* field, uint64_t max_bytes = ~uint64_t{0});
+  /// Over a string; returns its length.
+  uint64_t skip_string(const char* field);
+  /// The next `bytes` bytes.
+  void copy(void* out, uint64_t bytes, const char* field);
+  /// Back to a position that was read before.
+  void seek(uint64_t position);
 
   /// An Error (input) with path, subject, the offset of the last field read, and the message.
   template <typename... Args>

@@ -1,7 +1,8 @@
 // Magic, version, counts and metadata.
 #include "gguf/header.h"
 
-#include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "gguf/keys.h"
 
@@ -13,8 +14,6 @@ namespace {
 // used.
 constexpr uint64_t min_entry_bytes = 8 + 1 + 4 + 1;
 constexpr uint64_t min_tensor_bytes = 8 + 1 + 4 + 8 + 4 + 8;
-// What is reserved ahead on a count's word alone; more grows as it is read.
-constexpr uint64_t max_reserve = uint64_t{1} << 18;
 
 void read_magic(Cursor& cursor) {
   if (cursor.size() < 4)
@@ -37,11 +36,12 @@ void read_version(Cursor& cursor) {
   throw cursor.error("GGUF version {} is not supported, expected 2 or 3", version);
 }
 
-uint64_t read_count(Cursor& cursor, const char* field, uint64_t min_bytes) {
+uint64_t read_count(Cursor& cursor, const char* field, uint64_t min_bytes, uint64_t most) {
   const auto count = cursor.scalar<uint64_t>(field);
   if (count > cursor.remaining() / min_bytes)
     throw cursor.error("the {} is {}, which cannot fit in the {} bytes that follow: truncated or corrupt",
                        field, count, cursor.remaining());
+  if (count > most) throw cursor.error("the {} is {}, at most {} are allowed", field, count, most);
   return count;
 }
 
@@ -51,68 +51,46 @@ bool read_bool(Cursor& cursor) {
   return byte == 1;
 }
 
-template <typename T, typename Element>
-void read_elements(Cursor& cursor, uint64_t count, std::vector<Element>& out) {
-  for (uint64_t i = 0; i < count; ++i) out.push_back(static_cast<Element>(cursor.scalar<T>("array element")));
+/// Twice over the same bytes: the first pass finds the size, so that nothing grows by copying.
+Array read_strings(Cursor& cursor, uint64_t count) {
+  constexpr const char* field = "string in the array";
+  const uint64_t begin = cursor.position();
+  uint64_t bytes = 0;
+  for (uint64_t i = 0; i < count; ++i) bytes += cursor.skip_string(field);
+  cursor.seek(begin);
+  std::string text(bytes, '\0');
+  std::vector<uint32_t> ends(count);  // enough: max_header is below 2^32
+  uint64_t at = 0;
+  for (uint32_t& end : ends) {
+    const auto length = cursor.scalar<uint64_t>(field);
+    cursor.copy(text.data() + at, length, field);
+    end = static_cast<uint32_t>(at += length);
+  }
+  return Array::of_strings(std::move(text), std::move(ends));
 }
 
 Array read_array(Cursor& cursor) {
-  Array array;
-  array.element = cursor.scalar<uint32_t>("array element type");
-  if (array.element == value_array) throw cursor.error("nested arrays are not supported");
-  if (!value_type_name(array.element))
-    throw cursor.error("unknown array element type {}, expected 0..12", array.element);
+  const auto element = cursor.scalar<uint32_t>("array element type");
+  if (element == value_array) throw cursor.error("nested arrays are not supported");
+  if (!value_type_name(element)) throw cursor.error("unknown array element type {}, expected 0..12", element);
   const auto count = cursor.scalar<uint64_t>("array length");
-  if (count > cursor.remaining() / value_type_bytes(array.element))
+  const uint64_t width = value_type_bytes(element);
+  if (count <= (cursor.size() - cursor.position()) / width && count > cursor.remaining() / width)
+    throw cursor.error("an array of {} {} values takes the header past {} bytes: not a plausible header",
+                       count, value_type_name(element), max_header);
+  if (count > cursor.remaining() / width)
     throw cursor.error(
         "an array of {} {} values cannot fit in the {} bytes that follow: truncated or corrupt", count,
-        value_type_name(array.element), cursor.remaining());
+        value_type_name(element), cursor.remaining());
   if (count > max_array)
     throw cursor.error("an array has {} elements, at most {} are allowed", count, max_array);
-  const size_t reserve = std::min(count, max_reserve);
-  if (array.element == value_string) {
-    array.strings.reserve(reserve);
-    for (uint64_t i = 0; i < count; ++i) array.strings.push_back(cursor.string("string in the array"));
-    return array;
-  }
-  const bool real = array.element == value_f32 || array.element == value_f64;
-  real ? array.reals.reserve(reserve) : array.integers.reserve(reserve);
-  switch (array.element) {
-    case value_u8:
-      read_elements<uint8_t>(cursor, count, array.integers);
-      break;
-    case value_i8:
-      read_elements<int8_t>(cursor, count, array.integers);
-      break;
-    case value_u16:
-      read_elements<uint16_t>(cursor, count, array.integers);
-      break;
-    case value_i16:
-      read_elements<int16_t>(cursor, count, array.integers);
-      break;
-    case value_u32:
-      read_elements<uint32_t>(cursor, count, array.integers);
-      break;
-    case value_i32:
-      read_elements<int32_t>(cursor, count, array.integers);
-      break;
-    case value_u64:
-      read_elements<uint64_t>(cursor, count, array.integers);
-      break;
-    case value_i64:
-      read_elements<int64_t>(cursor, count, array.integers);
-      break;
-    case value_f32:
-      read_elements<float>(cursor, count, array.reals);
-      break;
-    case value_f64:
-      read_elements<double>(cursor, count, array.reals);
-      break;
-    case value_bool:
-      for (uint64_t i = 0; i < count; ++i) array.integers.push_back(read_bool(cursor));
-      break;
-  }
-  return array;
+  if (element == value_string) return read_strings(cursor, count);
+  std::vector<uint8_t> bytes(count * width);
+  cursor.copy(bytes.data(), bytes.size(), "array element");
+  if (element == value_bool)
+    for (const uint8_t byte : bytes)
+      if (byte > 1) throw cursor.error("a bool is {}, expected 0 or 1", byte);
+  return Array::of_numbers(element, std::move(bytes));
 }
 
 Value read_value(Cursor& cursor) {
@@ -197,8 +175,8 @@ Metadata read_metadata(Cursor& cursor, uint64_t count) {
 Header read_header(Cursor& cursor) {
   read_magic(cursor);
   read_version(cursor);
-  const uint64_t tensor_count = read_count(cursor, "tensor count", min_tensor_bytes);
-  const uint64_t entry_count = read_count(cursor, "metadata count", min_entry_bytes);
+  const uint64_t tensor_count = read_count(cursor, "tensor count", min_tensor_bytes, max_tensors);
+  const uint64_t entry_count = read_count(cursor, "metadata count", min_entry_bytes, max_entries);
   Header header;
   header.metadata = read_metadata(cursor, entry_count);
   read_tensor_table(cursor, tensor_count, alignment_of(header.metadata, cursor.path()), header);

@@ -17,10 +17,14 @@ inline constexpr int max_dims = 4;
 inline constexpr uint64_t max_tensor_name = 63;  ///< bytes; other readers keep names in 64 with a terminator
 inline constexpr uint64_t max_key = 65535;       ///< bytes
 
-// Real headers are about 10 MB, their longest array has some 500 thousand merges. These bounds only keep a
-// corrupt length in a file of hundreds of gigabytes from being believed.
-inline constexpr uint64_t max_header = uint64_t{256} << 20;  ///< bytes before the tensor data
+// Real headers are about 10 MB, their longest array has some 500 thousand merges, and the most tensors are
+// some 70 thousand (one an expert). A header is read before there is any budget: these bounds, and arrays
+// that take no more memory than their bytes in the file, keep it small on a small machine, whatever a file of
+// hundreds of gigabytes says.
+inline constexpr uint64_t max_header = uint64_t{128} << 20;  ///< bytes before the tensor data
 inline constexpr uint64_t max_array = uint64_t{1} << 24;     ///< elements
+inline constexpr uint64_t max_entries = uint64_t{1} << 16;   ///< of metadata: some 200 bytes each
+inline constexpr uint64_t max_tensors = uint64_t{1} << 18;   ///< some 300 bytes each; over all parts
 
 enum ValueType : uint32_t {
   value_u8 = 0,
@@ -49,6 +53,20 @@ constexpr const char* value_type_name(uint32_t id) {
 constexpr uint64_t value_type_bytes(uint32_t id) {
   constexpr uint64_t bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8};
   return id < sizeof bytes / sizeof *bytes ? bytes[id] : 0;
+}
+
+constexpr bool is_signed(uint32_t type) {
+  return type == value_i8 || type == value_i16 || type == value_i32 || type == value_i64;
+}
+constexpr bool is_real(uint32_t type) { return type == value_f32 || type == value_f64; }
+
+/// Whether an integer fits the integer or bool type; 64-bit types take any bits.
+constexpr bool integer_fits(uint32_t type, int64_t value) {
+  if (type == value_bool) return value == 0 || value == 1;
+  const int bits = static_cast<int>(8 * value_type_bytes(type));
+  if (bits == 64) return true;
+  if (is_signed(type)) return value >= -(int64_t{1} << (bits - 1)) && value < int64_t{1} << (bits - 1);
+  return value >= 0 && value < int64_t{1} << bits;
 }
 
 constexpr bool is_power_of_two(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }

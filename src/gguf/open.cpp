@@ -24,6 +24,9 @@ struct ModelBuilder {
                           quote(tensor.name), model.files_[model.tensors_[entry->second].file].path);
       model.tensors_.push_back(std::move(tensor));
     }
+    if (model.tensors_.size() > max_tensors)
+      throw input_error("{}: the parts up to this one have {} tensors, at most {} are allowed", cursor.path(),
+                        model.tensors_.size(), max_tensors);
     if (file == 0) model.metadata_ = std::move(header.metadata);
   }
 

@@ -120,12 +120,11 @@ std::optional<int64_t> Model::integer_for_layer(std::string_view key, int layer)
   if (!value) return std::nullopt;
   const auto* per_layer = std::get_if<Array>(&value->data);
   if (!per_layer) return to_integer(*this, key, *value, expected);
-  if (!per_layer->reals.empty() || !per_layer->strings.empty())
-    throw wrong_type(*this, key, *value, expected);
-  if (layer < 0 || static_cast<size_t>(layer) >= per_layer->integers.size())
-    throw input_error("{}: key {} has {} elements, none for layer {}", path(), quote(key),
-                      per_layer->integers.size(), layer);
-  const int64_t element = per_layer->integers[static_cast<size_t>(layer)];
+  if (per_layer->has_reals() || per_layer->has_strings()) throw wrong_type(*this, key, *value, expected);
+  if (layer < 0 || static_cast<size_t>(layer) >= per_layer->size())
+    throw input_error("{}: key {} has {} elements, none for layer {}", path(), quote(key), per_layer->size(),
+                      layer);
+  const int64_t element = per_layer->integer(static_cast<size_t>(layer));
   if (per_layer->element == value_u64 && element < 0)
     throw input_error("{}: key {} is {} for layer {}, expected at most 2^63 - 1", path(), quote(key),
                       static_cast<uint64_t>(element), layer);

@@ -16,19 +16,10 @@
 #include <variant>
 #include <vector>
 
+#include "gguf/array.h"
 #include "quant/types.h"
 
 namespace weir::gguf {
-
-/// A metadata array. Exactly one of the vectors is used, by `element`.
-struct Array {
-  uint32_t element = 0;           ///< GGUF value type id of the elements
-  std::vector<int64_t> integers;  ///< u8..i64 and bool; u64 above 2^63 - 1 wraps
-  std::vector<double> reals;      ///< f32, f64
-  std::vector<std::string> strings;
-  size_t size() const { return integers.size() + reals.size() + strings.size(); }
-  bool operator==(const Array&) const = default;
-};
 
 struct Value {
   uint32_t type = 0;  ///< GGUF value type id

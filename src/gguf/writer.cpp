@@ -20,7 +20,7 @@ void append(Bytes& out, T value) {
   out.insert(out.end(), p, p + sizeof value);
 }
 
-void append_string(Bytes& out, const std::string& text) {
+void append_string(Bytes& out, std::string_view text) {
   append(out, static_cast<uint64_t>(text.size()));
   out.insert(out.end(), text.begin(), text.end());
 }
@@ -55,41 +55,18 @@ void append_number(Bytes& out, uint32_t type, Number value) {
   WEIR_CHECK(false, "value type {}", type);
 }
 
-bool is_real(uint32_t type) { return type == value_f32 || type == value_f64; }
-
-bool is_signed(uint32_t type) {
-  return type == value_i8 || type == value_i16 || type == value_i32 || type == value_i64;
-}
-
-/// Whether an integer fits the integer or bool type; 64-bit types take any bits.
-bool fits(uint32_t type, int64_t value) {
-  if (type == value_bool) return value == 0 || value == 1;
-  const int bits = static_cast<int>(8 * value_type_bytes(type));
-  if (bits == 64) return true;
-  if (is_signed(type)) return value >= -(int64_t{1} << (bits - 1)) && value < int64_t{1} << (bits - 1);
-  return value >= 0 && value < int64_t{1} << bits;
-}
-
 Error bad_value(const std::string& key, uint32_t type) {
   const char* name = value_type_name(type);
   return input_error("key {}: its data is not a valid {}", quote(key),
                      name ? name : fmt::format("type {}", type));
 }
 
-void append_array(Bytes& out, const std::string& key, const Array& array) {
-  if (!value_type_name(array.element) || array.element == value_array) throw bad_value(key, array.element);
-  const bool strings = array.element == value_string, reals = is_real(array.element);
-  if ((!strings && !array.strings.empty()) || (!reals && !array.reals.empty()) ||
-      ((strings || reals) && !array.integers.empty()))
-    throw bad_value(key, value_array);
+void append_array(Bytes& out, const Array& array) {
   append(out, array.element);
   append(out, static_cast<uint64_t>(array.size()));
-  for (const std::string& text : array.strings) append_string(out, text);
-  for (const double number : array.reals) append_number(out, array.element, number);
-  for (const int64_t number : array.integers) {
-    if (!fits(array.element, number)) throw bad_value(key, array.element);
-    append_number(out, array.element, number);
-  }
+  for (const std::string_view text : array.strings()) append_string(out, text);
+  for (const double number : array.reals()) append_number(out, array.element, number);
+  for (const int64_t number : array.integers()) append_number(out, array.element, number);
 }
 
 void append_entry(Bytes& out, const std::string& key, const Value& value) {
@@ -98,18 +75,19 @@ void append_entry(Bytes& out, const std::string& key, const Value& value) {
   if (const auto* text = std::get_if<std::string>(&value.data); text && value.type == value_string)
     return append_string(out, *text);
   if (const auto* array = std::get_if<Array>(&value.data); array && value.type == value_array)
-    return append_array(out, key, *array);
+    return append_array(out, *array);
   if (const auto* number = std::get_if<double>(&value.data); number && is_real(value.type))
     return append_number(out, value.type, *number);
   if (const auto* flag = std::get_if<bool>(&value.data); flag && value.type == value_bool)
     return append_number(out, value.type, *flag);
   if (const auto* number = std::get_if<int64_t>(&value.data);
-      number && is_signed(value.type) && fits(value.type, *number))
+      number && is_signed(value.type) && integer_fits(value.type, *number))
     return append_number(out, value.type, *number);
   const auto* number = std::get_if<uint64_t>(&value.data);
   const bool is_unsigned = value.type == value_u8 || value.type == value_u16 || value.type == value_u32;
   // A value above 2^63 - 1 is negative as int64 and so fits none of the narrow types.
-  if (number && (value.type == value_u64 || (is_unsigned && fits(value.type, static_cast<int64_t>(*number)))))
+  if (number &&
+      (value.type == value_u64 || (is_unsigned && integer_fits(value.type, static_cast<int64_t>(*number)))))
     return append_number(out, value.type, *number);
   throw bad_value(key, value.type);
 }

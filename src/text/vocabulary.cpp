@@ -35,27 +35,28 @@ Token optional_id(const gguf::Model& model, const char* key, size_t tokens) {
   return id ? checked_id(model, key, *id, tokens) : -1;
 }
 
-const std::vector<std::string>& strings(const gguf::Model& model, const char* key) {
+std::vector<std::string> strings(const gguf::Model& model, const char* key) {
   const gguf::Array* array = model.array(key);
   if (array == nullptr)
     throw input_error("{}: {} is missing: an array of strings is needed", model.path(), key);
-  if (array->strings.size() != array->size()) {
+  if (!array->has_strings()) {
     throw input_error("{}: {} has elements of type {}: strings are needed", model.path(), key,
                       array->element);
   }
-  return array->strings;
+  const auto values = array->strings();
+  return {values.begin(), values.end()};
 }
 
 std::vector<TokenType> types(const gguf::Model& model, size_t tokens) {
   const gguf::Array* array = model.array(types_key);
   if (array == nullptr) return std::vector<TokenType>(tokens, TokenType::normal);
-  if (array->integers.size() != tokens) {
+  if (array->integers().size() != tokens) {
     throw input_error("{}: {} has {} integers, {} has {} tokens: they must be as many", model.path(),
-                      types_key, array->integers.size(), tokens_key, tokens);
+                      types_key, array->integers().size(), tokens_key, tokens);
   }
   std::vector<TokenType> result(tokens);
   for (size_t i = 0; i < tokens; ++i) {
-    const int64_t type = array->integers[i];
+    const int64_t type = array->integer(i);
     if (type < 1 || type > 6) {
       throw input_error("{}: {}[{}] is {}: a type from 1 to 6 is needed", model.path(), types_key, i, type);
     }
@@ -86,7 +87,7 @@ Vocabulary load_vocabulary(const gguf::Model& model) {
     if (const Token id = optional_id(model, key, tokens); id >= 0) vocabulary.ends.push_back(id);
   }
   if (const gguf::Array* several = model.array(several_ends_key)) {
-    for (const int64_t id : several->integers) {
+    for (const int64_t id : several->integers()) {
       vocabulary.ends.push_back(checked_id(model, several_ends_key, id, tokens));
     }
   }

@@ -96,6 +96,13 @@ TEST(GgufError, Arrays) {
               HasSubstr("16777217 elements, at most 16777216"));
 }
 
+TEST(GgufError, CountsOfEntriesAndTensorsAreBounded) {
+  EXPECT_THAT(parse_error(ByteBuilder().header(0, 65537).zeros(65537 * 14)),
+              HasSubstr("metadata count is 65537, at most 65536"));
+  EXPECT_THAT(parse_error(ByteBuilder().header(262145, 0).zeros(262145 * 33)),
+              HasSubstr("tensor count is 262145, at most 262144"));
+}
+
 TEST(GgufError, TruncatedAnywhereInTheHeader) {
   ByteBuilder whole;
   whole.header(1, 3).key("name", 8).string("value").key("list", 9).u32(8).u64(2).string("one").string("two");

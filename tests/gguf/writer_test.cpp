@@ -172,9 +172,11 @@ TEST(GgufWriter, RefusesWhatAReaderWouldRefuse) {
   EXPECT_THAT(value({value_i8, int64_t{-129}}), HasSubstr("i8"));
   EXPECT_THAT(value({value_u32, std::string("text")}), HasSubstr("u32"));
   EXPECT_THAT(value({99, uint64_t{1}}), HasSubstr("type 99"));
-  EXPECT_THAT(value({value_array, Array{value_i8, {128}, {}, {}}}), HasSubstr("i8"));
-  EXPECT_THAT(value({value_array, Array{value_array, {}, {}, {}}}), HasSubstr("array"));
-  EXPECT_THAT(value({value_array, Array{value_string, {1}, {}, {}}}), HasSubstr("array"));
+  EXPECT_THAT(error_of([] { Array(value_i8, {128}, {}, {}); }), HasSubstr("i8"));
+  EXPECT_THAT(error_of([] { Array(value_array, {}, {}, {}); }), HasSubstr("array"));
+  EXPECT_THAT(error_of([] { Array(value_string, {1}, {}, {}); }), HasSubstr("string"));
+  EXPECT_THAT(error_of([] { Array(value_u32, {}, {0.5}, {}); }), HasSubstr("u32"));
+  EXPECT_THAT(error_of([] { Array(value_f32, {1}, {}, {}); }), HasSubstr("f32"));
 }
 
 class GgufWriterFile : public FolderTest {};
