@@ -1,11 +1,11 @@
 #include "engine/engine.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/control_groups.h"
 #include "base/error.h"
 #include "base/rope_table.h"
 #include "engine/open_device.h"
@@ -25,12 +25,6 @@ constexpr int widest_cpu_chunk = 512;
 // (measured: 5.3).
 constexpr uint64_t text_factor = 6,
                    text_free = 64 << 10;  // what is below text_free is in the process's own item
-
-int available_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
 
 /// Of the host's memory that a GPU's driver and runtime take at most.
 constexpr uint64_t driver_bytes = uint64_t{512} << 20;

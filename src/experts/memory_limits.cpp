@@ -1,5 +1,5 @@
-// What this machine and its control groups leave for the process, and what the process has used. The only
-// place that reads /proc and /sys; files that are absent or odd mean "no limit", never an error.
+// What this machine and its control groups leave for the process, and what the process has used. Files of
+// /proc and /sys that are absent or odd mean "no limit", never an error.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <sstream>
 
+#include "base/control_groups.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "experts/plan.h"
@@ -20,25 +20,6 @@ namespace {
 constexpr uint64_t gib = uint64_t{1} << 30;
 /// cgroup v1 writes a page-rounded 2^63 for "no limit".
 constexpr uint64_t unlimited = uint64_t{1} << 62;
-
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return std::nullopt;
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-/// A number alone in a file; nothing for "max" or anything else.
-std::optional<uint64_t> read_number(const std::string& path) {
-  const auto text = read_text(path);
-  if (!text) return std::nullopt;
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc()) return std::nullopt;
-  if (end != text->data() + text->size() && *end != '\n') return std::nullopt;
-  return value;
-}
 
 /// The value in bytes of a "Key:   123 kB" line.
 std::optional<uint64_t> kib_field(const std::string& text, const std::string& key) {
@@ -52,48 +33,41 @@ std::optional<uint64_t> kib_field(const std::string& text, const std::string& ke
   return std::nullopt;
 }
 
-struct GroupFiles {
-  std::string mount;  ///< where the hierarchy is mounted
-  std::string path;   ///< this process's group below it, "/" for the root
-  const char* limit;
-  const char* used;
-};
-
-/// The groups of /proc/self/cgroup that can limit memory. The paths of a container's host need not exist
-/// here; the walk up ends at the mount, where the container's own limit then is.
-std::vector<GroupFiles> memory_groups(const std::string& root) {
-  std::vector<GroupFiles> groups;
-  const auto text = read_text(root + "/proc/self/cgroup");
-  if (!text) return groups;
-  std::istringstream lines(*text);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string path = line.substr(second + 1), base = root + "/sys/fs/cgroup";
-    if (controllers.find(",memory,") != std::string::npos)
-      groups.push_back({base + "/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes"});
-    if (controllers == ",,") {
-      groups.push_back({base, path, "memory.max", "memory.current"});
-      groups.push_back({base + "/unified", path, "memory.max", "memory.current"});
-    }
-  }
-  return groups;
+/// A line "key 123" of memory.stat.
+uint64_t stat_field(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  std::string name;
+  for (uint64_t value = 0; lines >> name >> value;)
+    if (name == key) return value;
+  return 0;
 }
 
-void walk_up(const GroupFiles& group, MemoryLimits& limits) {
-  std::string path = group.path;
-  while (true) {
-    while (!path.empty() && path.back() == '/') path.pop_back();
-    const std::string directory = group.mount + path + "/";
-    const auto limit = read_number(directory + group.limit);
-    if (limit && *limit < unlimited && (!limits.cgroup_limit || *limit < *limits.cgroup_limit)) {
-      limits.cgroup_limit = limit;
-      limits.cgroup_used = read_number(directory + group.used);
-    }
-    if (path.empty()) return;
-    path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
-  }
+/// What the kernel drops before it kills: pages of files that need no writing back, and its own caches that
+/// it calls reclaimable. Not what tmpfs holds, which counts as anonymous, nor what is locked. Version 1 has
+/// the sums over a group's subgroups under names of their own, and no figure for caches.
+uint64_t reclaimable(int version, const std::string& directory) {
+  const auto text = read_small_file(directory + "memory.stat");
+  if (!text) return 0;
+  const auto field = [&](const char* v2, const char* v1) {
+    const char* key = version == 2 ? v2 : v1;
+    return key ? stat_field(*text, key) : 0;
+  };
+  const uint64_t clean = field("inactive_file", "total_inactive_file") +
+                         field("active_file", "total_active_file") + field("slab_reclaimable", nullptr);
+  const uint64_t dirty = field("file_dirty", "total_dirty") + field("file_writeback", "total_writeback");
+  return clean - std::min(clean, dirty);
+}
+
+/// A limit of one level, if it has it: the one that leaves least is kept.
+void add_limit(const ControlGroup& group, const std::string& directory, const char* name, bool hard,
+               MemoryLimits& limits) {
+  const auto limit = read_number(directory + name);
+  if (!limit || *limit >= unlimited) return;
+  const char* used = group.version == 2 ? "memory.current" : "memory.usage_in_bytes";
+  GroupRoom room{name, *limit, read_number(directory + used).value_or(0), 0};
+  room.reclaimable = std::min(room.used, reclaimable(group.version, directory));
+  if (hard) limits.cgroup_limit = std::min(*limit, limits.cgroup_limit.value_or(*limit));
+  if (!limits.group || room.left() < limits.group->left()) limits.group = room;
 }
 
 /// Bytes of the page cache that hold this file. The kernel's cachestat(2), since 6.5: its number and structs
@@ -119,43 +93,68 @@ std::optional<uint64_t> cached_bytes(const std::string& path) {
 MemoryLimits read_memory_limits(const std::string& root) {
   MemoryLimits limits;
   const std::string prefix = root == "/" ? "" : root;
-  if (const auto text = read_text(prefix + "/proc/meminfo")) {
+  if (const auto text = read_small_file(prefix + "/proc/meminfo")) {
     limits.total = kib_field(*text, "MemTotal").value_or(0);
     const auto available = kib_field(*text, "MemAvailable");
     limits.available = available ? *available : kib_field(*text, "MemFree").value_or(0);
   }
-  for (const GroupFiles& group : memory_groups(prefix)) walk_up(group, limits);
+  for (const ControlGroup& group : control_groups(prefix, "memory"))
+    walk_up(group, [&](const std::string& directory) {
+      add_limit(group, directory, group.version == 2 ? "memory.max" : "memory.limit_in_bytes", true, limits);
+      if (group.version == 2) add_limit(group, directory, "memory.high", false, limits);
+    });
   return limits;
 }
 
+namespace {
+
+/// "memory.high 4.00 GiB, 1.20 GiB used"
+std::string describe(const GroupRoom& group) {
+  std::string text =
+      fmt::format("{} {}, {} used", group.name, human_bytes(group.limit), human_bytes(group.used));
+  if (group.reclaimable > 0)
+    text += fmt::format(" of which {} can be reclaimed", human_bytes(group.reclaimable));
+  return text;
+}
+
+Budget asked_budget(uint64_t requested, const MemoryLimits& limits) {
+  if (limits.cgroup_limit && requested > *limits.cgroup_limit)
+    throw input_error("--memory {}: the memory control group's limit is {} ({} bytes); use at most that",
+                      human_bytes(requested), human_bytes(*limits.cgroup_limit), *limits.cgroup_limit);
+  Budget budget{requested, "--memory", {}};
+  if (limits.group && requested > limits.group->left())
+    budget.warnings.push_back(fmt::format(
+        "--memory {} is above the {} that the memory control group leaves now ({}); the system may slow down "
+        "or kill the process",
+        human_bytes(requested), human_bytes(limits.group->left()), describe(*limits.group)));
+  if (limits.available > 0 && requested > limits.available)
+    budget.warnings.push_back(fmt::format(
+        "--memory {} is above the {} of memory available now (MemAvailable); the system may swap or kill the "
+        "process",
+        human_bytes(requested), human_bytes(limits.available)));
+  return budget;
+}
+
+}  // namespace
+
 Budget choose_budget(std::optional<uint64_t> requested, const MemoryLimits& limits) {
-  Budget budget;
-  if (requested) {
-    if (limits.cgroup_limit && *requested > *limits.cgroup_limit)
-      throw input_error("--memory {}: the memory control group's limit is {} ({} bytes); use at most that",
-                        human_bytes(*requested), human_bytes(*limits.cgroup_limit), *limits.cgroup_limit);
-    if (limits.available > 0 && *requested > limits.available)
-      budget.warnings.push_back(fmt::format(
-          "--memory {} is above the {} of memory available now (MemAvailable); the system may swap "
-          "or kill the process",
-          human_bytes(*requested), human_bytes(limits.available)));
-    budget.bytes = *requested;
-    budget.source = "--memory";
-    return budget;
-  }
+  if (requested) return asked_budget(*requested, limits);
+  const auto& group = limits.group;
+  if (limits.available == 0 && !group)
+    throw input_error("--memory is needed: neither MemAvailable nor a control group's limit can be read");
   uint64_t smallest = limits.available;
-  budget.source = "MemAvailable";
-  if (limits.cgroup_limit && (smallest == 0 || *limits.cgroup_limit < smallest)) {
-    smallest = *limits.cgroup_limit;
-    budget.source = "cgroup limit";
+  std::string source = "MemAvailable less";
+  if (group && (limits.available == 0 || group->left() < smallest)) {
+    smallest = group->left();
+    source = fmt::format("cgroup {} less", group->name);
+    if (smallest < group->limit) source += fmt::format(" {} used and", human_bytes(group->limit - smallest));
   }
   if (smallest == 0)
-    throw input_error("--memory is needed: neither MemAvailable nor a control group's limit can be read");
+    throw input_error("the memory control group leaves nothing ({}): stop what uses it, or give --memory",
+                      describe(*group));
   // On a machine of under 2 GiB a whole GiB of reserve would leave nothing: half is kept back there.
   const uint64_t reserve = std::min(std::max(gib, smallest / 10), smallest / 2);
-  budget.bytes = smallest - reserve;
-  budget.source += fmt::format(" less {}", human_bytes(reserve));
-  return budget;
+  return {smallest - reserve, fmt::format("{} {}", source, human_bytes(reserve)), {}};
 }
 
 uint64_t parse_bytes(const std::string& option, const std::string& text) {
@@ -186,7 +185,7 @@ uint64_t parse_bytes(const std::string& option, const std::string& text) {
 
 MemoryUse read_memory_use(const std::vector<std::string>& files) {
   MemoryUse use;
-  if (const auto text = read_text("/proc/self/status")) {
+  if (const auto text = read_small_file("/proc/self/status")) {
     use.peak_rss = kib_field(*text, "VmHWM").value_or(0);
     use.rss = kib_field(*text, "VmRSS").value_or(0);
   }

@@ -2,6 +2,7 @@
 // is refused with the numbers that would fit.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -55,23 +56,33 @@ std::string describe_plan(const ResidencyPlan& plan);
 /// One line of JSON (docs/json.md).
 std::string plan_json(const ResidencyPlan& plan);
 
+/// A memory limit of a control group, and what it leaves.
+struct GroupRoom {
+  std::string name;  ///< memory.max, memory.high or memory.limit_in_bytes
+  uint64_t limit = 0;
+  uint64_t used = 0;         ///< by the group's processes and their page cache, now
+  uint64_t reclaimable = 0;  ///< of it, what the kernel can take back without swapping or writing
+  uint64_t left() const { return limit - std::min(limit, used - reclaimable); }
+};
+
 /// The machine's limits, for the default budget and its refusals.
 struct MemoryLimits {
-  std::optional<uint64_t> cgroup_limit;  ///< the smallest limit on the way up, v1 or v2
-  std::optional<uint64_t> cgroup_used;   ///< in that group now
-  uint64_t available = 0;                ///< MemAvailable
-  uint64_t total = 0;                    ///< MemTotal
+  std::optional<uint64_t> cgroup_limit;  ///< the smallest hard limit on the way up, v1 or v2
+  std::optional<GroupRoom> group;  ///< of all limits on the way up, memory.high among them: what leaves least
+  uint64_t available = 0;          ///< MemAvailable
+  uint64_t total = 0;              ///< MemTotal
 };
 /// `root` is "/" but for tests, which give a directory with proc and sys below it.
 MemoryLimits read_memory_limits(const std::string& root = "/");
-/// Without --memory: min(cgroup limit, MemAvailable) less the larger of 1 GiB and 10 %, which is kept to half
-/// where memory is small.
+/// Without --memory: the smaller of what the control groups leave and MemAvailable, less the larger of 1 GiB
+/// and 10 %, which is kept to half where memory is small.
 struct Budget {
   uint64_t bytes = 0;
-  std::string source;
+  std::string source;  ///< "--memory", or which limit less what: for people
   std::vector<std::string> warnings;
 };
-/// Throws Error (input) where `requested` is above the cgroup's limit; warns where it is above MemAvailable.
+/// Throws Error (input) where `requested` is above the group's hard limit, or where nothing is left; warns
+/// where it is above what the groups leave, or MemAvailable.
 Budget choose_budget(std::optional<uint64_t> requested, const MemoryLimits& limits);
 
 /// "3GiB", "512MiB", "1.5G", "2000000": binary units (K, M, G, T with or without iB; B alone is bytes).

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/control_groups.h"
 #include "base/error.h"
 #include "experts/plan.h"
 
@@ -50,14 +51,15 @@ TEST_F(FakeRoot, VersionOneTakesTheSmallestLimitOnTheWayUp) {
   put(base + "a/b/memory.limit_in_bytes", "4294967296\n");
   put(base + "a/b/c/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(limits().cgroup_limit, 3 * gib);
-  EXPECT_EQ(limits().cgroup_used, 1000u);
+  EXPECT_EQ(limits().group->used, 1000u);
+  EXPECT_EQ(limits().group->name, "memory.limit_in_bytes");
 }
 
 TEST_F(FakeRoot, VersionOneWithJoinedControllersAndAPathThatIsNotMountedHere) {
   put("proc/self/cgroup", "4:cpuset,memory,pids:/docker/0123abcd\n");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912\n");
   EXPECT_EQ(limits().cgroup_limit, 512u << 20);
-  EXPECT_FALSE(limits().cgroup_used);
+  EXPECT_EQ(limits().group->used, 0u);
 }
 
 TEST_F(FakeRoot, VersionOneUnlimitedIsNoLimit) {
@@ -72,7 +74,66 @@ TEST_F(FakeRoot, VersionTwoWalksUpAndSkipsMax) {
   put("sys/fs/cgroup/user.slice/memory.current", "77\n");
   put("sys/fs/cgroup/user.slice/weir.scope/memory.max", "max\n");
   EXPECT_EQ(limits().cgroup_limit, 2 * gib);
-  EXPECT_EQ(limits().cgroup_used, 77u);
+  EXPECT_EQ(limits().group->used, 77u);
+}
+
+TEST_F(FakeRoot, VersionTwoCountsMemoryHighAndWhatCanBeReclaimed) {
+  put("proc/self/cgroup", "0::/a/b\n");
+  put("sys/fs/cgroup/a/memory.max", "8000\n");
+  put("sys/fs/cgroup/a/memory.high", "6000\n");
+  put("sys/fs/cgroup/a/memory.current", "3000\n");
+  put("sys/fs/cgroup/a/memory.stat",
+      "anon 1500\nfile 1400\nfile_dirty 30\nfile_writeback 20\ninactive_anon 700\nactive_anon 800\n"
+      "inactive_file 900\nactive_file 200\nunevictable 300\nslab_reclaimable 50\nslab 60\n");
+  put("sys/fs/cgroup/a/b/memory.max", "5900\n");
+  put("sys/fs/cgroup/a/b/memory.current", "100\n");
+  const MemoryLimits found = limits();
+  EXPECT_EQ(found.cgroup_limit, 5900u) << "the smallest hard limit";
+  ASSERT_TRUE(found.group);
+  EXPECT_EQ(found.group->name, "memory.high") << "leaves least";
+  EXPECT_EQ(found.group->limit, 6000u);
+  EXPECT_EQ(found.group->used, 3000u);
+  EXPECT_EQ(found.group->reclaimable, 900u + 200 + 50 - 30 - 20);
+  EXPECT_EQ(found.group->left(), 6000u - 3000 + 1100);
+}
+
+TEST_F(FakeRoot, VersionOneCountsWhatCanBeReclaimed) {
+  put("proc/self/cgroup", "4:memory:/a\n");
+  put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "6000\n");
+  put("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "3000\n");
+  put("sys/fs/cgroup/memory/a/memory.stat",
+      "cache 1\ninactive_file 7\ntotal_inactive_file 900\ntotal_active_file 200\ntotal_dirty 30\n"
+      "total_writeback 20\n");
+  EXPECT_EQ(limits().group->left(), 6000u - 3000 + 1050);
+}
+
+TEST_F(FakeRoot, NoMoreIsReclaimedThanIsUsedAndNoLessThanNothingIsLeft) {
+  put("proc/self/cgroup", "0::/\n");
+  put("sys/fs/cgroup/memory.max", "1000\n");
+  put("sys/fs/cgroup/memory.current", "3000\n");
+  put("sys/fs/cgroup/memory.stat", "inactive_file 5000\n");
+  EXPECT_EQ(limits().group->left(), 1000u);
+  put("sys/fs/cgroup/memory.stat", "inactive_file 10\nfile_dirty 20\n");
+  EXPECT_EQ(limits().group->left(), 0u);
+}
+
+TEST_F(FakeRoot, TheQuotaOfProcessorsIsTheSmallestOnTheWayUp) {
+  const std::string root = root_.string();
+  EXPECT_FALSE(cpu_quota(root));
+  put("proc/self/cgroup", "0::/a/b\n");
+  put("sys/fs/cgroup/a/cpu.max", "150000 100000\n");
+  put("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+  EXPECT_EQ(cpu_quota(root), 1.5);
+  put("sys/fs/cgroup/a/b/cpu.max", "50000 100000\n");
+  EXPECT_EQ(cpu_quota(root), 0.5);
+  put("proc/self/cgroup", "3:cpu,cpuacct:/x\n0::/y\n");
+  put("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n");
+  put("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
+  EXPECT_FALSE(cpu_quota(root));
+  put("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "300000\n");
+  EXPECT_EQ(cpu_quota(root), 3.0);
+  put("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "0\n");
+  EXPECT_FALSE(cpu_quota(root));
 }
 
 TEST_F(FakeRoot, VersionTwoBesideVersionOne) {
@@ -94,20 +155,34 @@ TEST(MemoryLimits, ThisMachineHasMemory) {
   EXPECT_LE(read_memory_limits().available, read_memory_limits().total);
 }
 
+TEST(Threads, AreThoseThatTheQuotaPaysForMostOfTheTime) {
+  EXPECT_EQ(threads_within_quota(8, std::nullopt), 8);
+  EXPECT_EQ(threads_within_quota(8, 16.0), 8);
+  EXPECT_EQ(threads_within_quota(8, 3.0), 3);
+  EXPECT_EQ(threads_within_quota(8, 2.6), 3);
+  EXPECT_EQ(threads_within_quota(8, 2.4), 2);
+  EXPECT_EQ(threads_within_quota(8, 0.1), 1);
+}
+
 TEST(Budget, DefaultIsTheSmallerLimitLessTheReserve) {
   MemoryLimits limits;
   limits.available = 30 * gib;
   EXPECT_EQ(choose_budget(std::nullopt, limits).bytes, 27 * gib);
   EXPECT_THAT(choose_budget(std::nullopt, limits).source, HasSubstr("MemAvailable"));
-  limits.cgroup_limit = 8 * gib;
+  limits.group = GroupRoom{"memory.max", 8 * gib, 0, 0};
   EXPECT_EQ(choose_budget(std::nullopt, limits).bytes, 7 * gib);
-  EXPECT_THAT(choose_budget(std::nullopt, limits).source, HasSubstr("cgroup limit"));
-  limits.cgroup_limit = gib;
+  EXPECT_EQ(choose_budget(std::nullopt, limits).source, "cgroup memory.max less 1.00 GiB");
+  limits.group = GroupRoom{"memory.high", 8 * gib, 3 * gib, gib};
+  EXPECT_EQ(choose_budget(std::nullopt, limits).bytes, 5 * gib);
+  EXPECT_EQ(choose_budget(std::nullopt, limits).source, "cgroup memory.high less 2.00 GiB used and 1.00 GiB");
+  limits.group = GroupRoom{"memory.max", gib, 0, 0};
   EXPECT_EQ(choose_budget(std::nullopt, limits).bytes, gib / 2);
+  limits.group = GroupRoom{"memory.max", gib, gib, 0};
+  EXPECT_THROW(choose_budget(std::nullopt, limits), Error);
   EXPECT_THROW(choose_budget(std::nullopt, MemoryLimits{}), Error);
 }
 
-TEST(Budget, AboveTheGroupsLimitIsRefusedAboveAvailableWarns) {
+TEST(Budget, AboveTheGroupsLimitIsRefusedAboveWhatIsLeftWarns) {
   MemoryLimits limits;
   limits.available = 4 * gib;
   limits.cgroup_limit = 6 * gib;
@@ -122,6 +197,12 @@ TEST(Budget, AboveTheGroupsLimitIsRefusedAboveAvailableWarns) {
     EXPECT_EQ(e.kind(), Error::Kind::input);
     EXPECT_THAT(e.what(), HasSubstr("limit is 6.00 GiB (6442450944 bytes)"));
   }
+  limits.group = GroupRoom{"memory.high", 5 * gib, 3 * gib, gib};
+  const auto warnings = choose_budget(7 * gib / 2, limits).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0],
+              HasSubstr("above the 3.00 GiB that the memory control group leaves now (memory.high "
+                        "5.00 GiB, 3.00 GiB used of which 1.00 GiB can be reclaimed)"));
 }
 
 TEST(ParseBytes, UnderstandsBinaryUnits) {
