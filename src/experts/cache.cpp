@@ -126,6 +126,9 @@ void ExpertCache::submit(int layer, const Wave& wave) {
   Layer& l = *layers_[static_cast<size_t>(layer)];
   const ExpertLayer& shape = store_.layer(layer);
   Landing& landing = *landing_;
+  if (broken_)
+    throw failure("layer {}: experts cannot be read any more: an earlier failure left reads unfinished",
+                  layer);
   WEIR_CHECK(landing.returned == landing.misses.size(), "{} of {} misses taken", landing.returned,
              landing.misses.size());
   for (const Fetch& hit : wave.hits)
@@ -185,8 +188,9 @@ void ExpertCache::abandon() noexcept {
   try {
     while (next_landed(true, fault) >= 0) {
     }
-  } catch (const Error&) {
-    // The transport itself is broken: its reader waits for what is in the kernel when it goes.
+    broken_ |= landing_->returned < landing_->misses.size();
+  } catch (const std::exception&) {
+    broken_ = true;  // out of memory: parts of this wave may come at any time
   }
 }
 

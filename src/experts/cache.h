@@ -53,6 +53,7 @@ class ExpertCache {
   FetchPlan plan(int layer, std::span<const int32_t> needed, std::span<const int32_t> uses);
   /// Submits every miss of the wave. The hits' slots must be pinned by the caller; a miss's slot must not be:
   /// refilling a pinned slot is a bug of ours.
+  /// Throws Error (failure) after reads that could not be completed.
   void submit(int layer, const Wave& wave);
   /// Waits for the next expert of the last submitted wave whose parts have all landed (in any order). Returns
   /// its index in wave.misses, or -1 where all have been returned. A fault empties the slot.
@@ -84,6 +85,7 @@ class ExpertCache {
   Buffer memory_;  ///< the slots of all layers, one layer behind the other
   std::vector<std::unique_ptr<Layer>> layers_;
   std::unique_ptr<Landing> landing_;
+  bool broken_ = false;  ///< reads of an earlier wave are unaccounted for: no more are submitted
 };
 
 }  // namespace weir

@@ -34,7 +34,8 @@ class QueuedReader : public ExpertReader {
   };
   /// Starts waiting pieces (take_waiting) as far as the transport takes them.
   virtual void start() = 0;
-  /// Hands finished pieces to finish(); where `wait`, blocks until there is one.
+  /// Hands finished pieces to finish(); where `wait`, blocks until there is one. Where the transport itself
+  /// fails, it finishes every piece that it holds and that waits as failed, within seconds.
   virtual void collect(bool wait) = 0;
   /// "io_uring" or the pool, for the description.
   virtual std::string transport() const = 0;

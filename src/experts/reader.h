@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,6 +30,8 @@ struct ReaderOptions {
   bool io_uring = true;  ///< unbuffered only; false: the thread pool (for tests)
   int pool_threads = 4;
   uint64_t alignment_override = 0;  ///< tests: pretend this alignment
+  /// Tests: an errno instead of the ring's system call; 0: the call is made.
+  std::function<int()> submit_fault, wait_fault;
 };
 
 /// A slice wanted at `destination`, which has room for stride(bytes); its first byte goes to destination +
@@ -60,6 +63,8 @@ class ExpertReader {
   /// Bytes a destination needs for a slice of `bytes` at any offset, aligned.
   uint64_t stride(uint64_t bytes) const { return (bytes + 2 * alignment_ - 1) / alignment_ * alignment_; }
 
+  // Trouble of any kind comes back as the fault of each request that it hits, never as an exception, so that
+  // what was submitted is always completed: a slot is given back when nothing writes into it any more.
   /// Queues all requests at once. May hold more than the ring takes: the rest follow as reads finish.
   virtual void submit(std::span<const ReadRequest> requests) = 0;
   /// Takes a finished read; where `wait`, blocks until there is one. Nothing where none is in flight (or

@@ -202,5 +202,46 @@ TEST(CacheDeathTest, RefillingAPinnedSlotIsABugOfOurs) {
   EXPECT_DEATH(cache.submit(0, unpinned.waves[0]), "not pinned");
 }
 
+/// A reader against its own contract: it throws, or it forgets what it was given.
+class BrokenReader final : public ExpertReader {
+ public:
+  bool throws = false, forgets = false;
+  void submit(std::span<const ReadRequest> requests) override {
+    for (const ReadRequest& r : requests) waiting_.push_back(r.tag);
+  }
+  std::optional<ReadDone> next(bool) override {
+    if (throws) throw std::bad_alloc();
+    if (forgets) waiting_.clear();
+    if (waiting_.empty()) return std::nullopt;
+    const uint32_t tag = waiting_.back();
+    waiting_.pop_back();
+    return ReadDone{tag, {}};
+  }
+  int in_flight() const override { return static_cast<int>(waiting_.size()); }
+  std::string description() const override { return "broken"; }
+  bool direct() const override { return false; }
+  uint64_t page_cache_bytes() const override { return 0; }
+  ExpertCounters take_counters() override { return {}; }
+
+ private:
+  std::vector<uint32_t> waiting_;
+};
+
+TEST(CacheOfABrokenReader, FailsRequestsAndNeverTheProcess) {
+  const test::ExpertFile file;
+  const auto device = test::make_test_device(1);
+  for (const bool throws : {false, true}) {
+    BrokenReader reader;
+    ExpertCache cache(*device, file.store, reader, {2, 0, 2}, ExpertPolicy::lfu);
+    const Ids needed{0, 1}, uses{1, 1};
+    cache.submit(0, cache.plan(0, needed, uses).waves.front());
+    (throws ? reader.throws : reader.forgets) = true;
+    const FetchPlan plan = cache.plan(0, needed, uses);  // abandons
+    reader.throws = reader.forgets = false;
+    EXPECT_THROW(cache.submit(0, plan.waves.front()), Error);
+    EXPECT_THROW(cache.submit(0, plan.waves.front()), Error);
+  }
+}
+
 }  // namespace
 }  // namespace weir

@@ -384,5 +384,96 @@ TEST(ReadPiece, PiecesCoverTheAlignedSpanOnce) {
   }
 }
 
+/// A ring whose system calls fail as the test says.
+class UringFaults : public Reader {
+ protected:
+  void SetUp() override {
+    data_ = pattern(3 << 20);
+    file_ = make_file("faults", data_);
+    ReaderOptions options;
+    options.mode = IoMode::direct;
+    options.submit_fault = [this] { return submits_++ < refused_ ? submit_error_ : 0; };
+    options.wait_fault = [this] { return wait_error_; };
+    try {
+      reader_ = ExpertReader::open({file_}, options);
+    } catch (const Error& e) {
+      GTEST_SKIP() << e.what();
+    }
+    if (reader_->description().rfind("io_uring", 0) != 0) GTEST_SKIP() << reader_->description();
+  }
+  /// From now on the next `count` submissions fail with `error`.
+  void refuse(int error, int count) { submit_error_ = error, refused_ = count, submits_ = 0; }
+  void expect_faults(const char* words) {
+    std::vector<std::unique_ptr<Destination>> destinations;
+    for (const auto& [tag, fault] : read(*reader_, slices_, destinations)) {
+      EXPECT_THAT(fault, HasSubstr(file_.path)) << tag;
+      EXPECT_THAT(fault, HasSubstr(words)) << tag;
+    }
+  }
+  std::vector<uint8_t> data_;
+  gguf::File file_;
+  std::unique_ptr<ExpertReader> reader_;
+  // More pieces than the ring holds.
+  const std::vector<Slice> slices_ = [] {
+    std::vector<Slice> slices(100);
+    for (size_t i = 0; i < slices.size(); ++i) slices[i] = {i * 30'000, 20'000};
+    return slices;
+  }();
+  int submit_error_ = 0, wait_error_ = 0, refused_ = 0, submits_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(, UringFaults,
+                         testing::Values(ReadCase{"", IoMode::direct, true, 0, ReadAdvice::off}),
+                         [](const auto&) { return "ring"; });
+
+TEST_P(UringFaults, ARefusalThatPassesIsWaitedOut) {
+  for (const int error : {EAGAIN, EBUSY, EINTR}) {
+    refuse(error, 20);
+    expect_slices(*reader_, {data_}, slices_);
+  }
+}
+
+TEST_P(UringFaults, ARefusalThatPersistsFailsTheReadsAndTheNextOnesGoOn) {
+  for (const int error : {EAGAIN, EBUSY}) {
+    refuse(error, 1 << 30);
+    expect_faults(std::strerror(error));
+    refuse(0, 0);
+    expect_slices(*reader_, {data_}, slices_);
+  }
+}
+
+TEST_P(UringFaults, AnErrorOfTheSubmissionFailsTheReadsAndTheNextOnesGoOn) {
+  for (const int error : {ENOMEM, EBADF}) {
+    refuse(error, 1 << 30);
+    expect_faults(std::strerror(error));
+    expect_faults(std::strerror(error));
+    refuse(0, 0);
+    expect_slices(*reader_, {data_}, slices_);
+  }
+}
+
+TEST_P(UringFaults, WhatComesIsSeenAlthoughWaitingFails) {
+  wait_error_ = EINVAL;
+  expect_slices(*reader_, {data_}, slices_);
+  wait_error_ = EAGAIN;
+  expect_slices(*reader_, {data_}, slices_);
+}
+
+TEST_P(UringFaults, AReaderThatGoesWithReadsOutstandingIsNotStuck) {
+  for (const int error : {0, ENOMEM, EAGAIN}) {
+    refuse(error, 1 << 30);
+    std::vector<std::unique_ptr<Destination>> destinations;
+    std::vector<ReadRequest> requests;
+    for (const Slice& s : slices_) {
+      destinations.push_back(std::make_unique<Destination>(*reader_, s));
+      requests.push_back({0, s.offset, s.bytes, destinations.back()->data(), 0, 3});
+    }
+    reader_->submit(requests);
+    wait_error_ = EINVAL;
+    SetUp();  // another reader takes its place
+    wait_error_ = 0;
+  }
+}
+
 }  // namespace
 }  // namespace weir
