@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -224,32 +225,34 @@ int answer(const Flags& f, const lab::ab::Experiment& experiment, std::optional<
   return lab::ab::exit_code(verdict.outcome);
 }
 
-/// Without a run nothing was looked at, so the same --out may be used again: the file goes.
 std::string what_is_left(const lab::ab::Experiment& experiment, const std::string& out) {
   if (!experiment.observations.empty()) return "observations so far: " + out;
-  std::error_code ignored;
-  fs::remove(out, ignored);
   return "no observations yet: none are kept";
 }
 
 int carry_out(const Flags& f, lab::ab::Experiment& experiment, lab::ab::Runner& runner,
               const std::string& out) {
   bool complete = false;
+  // Without a run nothing was looked at, so the same --out may be used again: the file goes, however it ends.
+  Temporary unused(out);
   try {
     std::unique_ptr<Progress> bar;
     lab::ab::ConductOptions options{out, [&](size_t done, size_t total) {
+                                      if (done > 0) unused.release();
                                       if (!bar) bar = std::make_unique<Progress>("comparing", total, "runs");
                                       bar->update(done);
                                     }};
     complete = lab::ab::conduct(experiment, runner, options);
   } catch (const Error&) {
+    if (!experiment.observations.empty()) unused.release();
     log_line(what_is_left(experiment, out));
     throw;
   }
+  if (!experiment.observations.empty()) unused.release();
   if (!complete) {
     log_line(fmt::format("interrupted after {} runs: no verdict; {}", experiment.observations.size(),
                          what_is_left(experiment, out)));
-    return 130;
+    return interrupted_exit_code;
   }
   log_line(fmt::format("observations: {}", out));
   return answer(f, experiment, {});
@@ -278,9 +281,9 @@ int compare_engines(const Flags& f) {
   auto prompts = read_prompts(f.prompts);
   warn_of_unused(prompts, design.pairs);
   const std::string out = checked_out(f);
-  catch_interrupts();
   const uint64_t room = choose_budget({}, read_memory_limits()).bytes;
   lab::ab::EngineArms runner(std::move(arms), std::move(prompts.texts), design, room, &interrupted());
+  catch_interrupts();
   experiment.setting = runner.setting();
   for (const Side side : {Side::a, Side::b}) {
     const auto& facts = experiment.setting.arms[lab::ab::index(side)];

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "cli/bench_runs.h"
@@ -169,8 +170,8 @@ int bench(const Arguments& arguments) {
   if (own.ledger_pairs > 0) options.ledger.enabled = true;
   check_output_paths(options.model, {flags.ledger_json, flags.trace, flags.route_trace});
   LedgerOutputs outputs(flags);
-  catch_interrupts();
   const auto engine = open_engine(options);
+  catch_interrupts();
   const uint64_t base = own.seed.value_or(1) * 1'000'003;
   std::vector<Series> all;
   for (const auto& test : tests) all.push_back({test, {}});

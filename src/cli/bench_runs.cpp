@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "base/random.h"
 #include "cli/options.h"
 

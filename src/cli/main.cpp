@@ -8,9 +8,9 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/options.h"
 
 namespace {
 
@@ -74,13 +74,14 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed stdout ends the command through its write error
-  weir::cli::clean_up_at_signals();
+  weir::clean_up_at_signals();
   try {
     const int code = dispatch(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) return complain("stdout: writing failed", 1);
     return code;
   } catch (const weir::Error& e) {
-    return complain(e.what(), e.exit_code());
+    // What an interrupt left incomplete is no failure of its own.
+    return complain(e.what(), weir::interrupted() ? weir::interrupted_exit_code : e.exit_code());
   } catch (const std::bad_alloc&) {
     return complain("out of memory", 1);
   } catch (const std::exception& e) {

@@ -1,8 +1,6 @@
 #include "cli/options.h"
 
 #include <fmt/core.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,26 +11,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/temporary.h"
 #include "text/tokenizer.h"
 
 namespace weir::cli {
 
 namespace {
-
-std::atomic<bool> interrupt_flag{false};
-
-void on_signal(int) {
-  if (!interrupt_flag.exchange(true)) return;
-  remove_temporaries();
-  _exit(130);  // asked twice: at once
-}
-
-/// The default action follows, so that a shell sees which signal it was: SA_RESETHAND has put it back.
-void on_deadly_signal(int signal) {
-  remove_temporaries();
-  raise(signal);
-}
 
 Isa parse_isa(const std::string& text) {
   if (text == "auto") return Isa::automatic;
@@ -177,27 +160,6 @@ std::unique_ptr<Engine> open_engine(const EngineOptions& options, Trace trace) {
   for (const auto& warning : engine->plan().warnings) log_warning(warning);
   engine->load();
   return engine;
-}
-
-const std::atomic<bool>& interrupted() { return interrupt_flag; }
-
-void clean_up_at_signals() {
-  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
-    struct sigaction action {};
-    sigaction(signal, nullptr, &action);
-    if (action.sa_handler == SIG_IGN) continue;  // nohup, a script's background
-    action = {};
-    action.sa_handler = on_deadly_signal;
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(signal, &action, nullptr);
-  }
-}
-
-void catch_interrupts() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
 }
 
 }  // namespace weir::cli

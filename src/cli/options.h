@@ -49,11 +49,4 @@ std::string read_text_file(const std::string& path);
 enum class Trace { asked_for, own };
 std::unique_ptr<Engine> open_engine(const EngineOptions& options, Trace trace = Trace::asked_for);
 
-/// From now on SIGHUP, SIGINT and SIGTERM end the process as ever, but remove its temporary files first.
-void clean_up_at_signals();
-
-/// Set by Ctrl-C (SIGINT, SIGTERM) after catch_interrupts(). A second one ends the process.
-const std::atomic<bool>& interrupted();
-void catch_interrupts();
-
 }  // namespace weir::cli

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -81,9 +82,9 @@ int perplexity(const Arguments& arguments) {
   options.text_bytes = text.size();
   check_output_paths(options.model, {flags.ledger_json, flags.trace, flags.route_trace});
   LedgerOutputs outputs(flags);
-  catch_interrupts();
   const auto engine = open_engine(options);
   const auto tokens = engine->tokenizer().encode(text, {});
+  catch_interrupts();
   const auto c = static_cast<size_t>(options.context);
   size_t windows = tokens.size() / c;
   if (tokens.size() < 2 * c)
@@ -118,7 +119,7 @@ int perplexity(const Arguments& arguments) {
     fmt::print("perplexity {:.4f} +/- {:.4f} ({} windows of {}, {} tokens scored)\n", score.perplexity(),
                score.error(), running.size(), c, score.count);
   }
-  return interrupted() ? 130 : 0;
+  return interrupted() ? interrupted_exit_code : 0;
 }
 
 }  // namespace weir::cli

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/temporary.h"
 #include "cli/commands.h"
@@ -86,7 +87,7 @@ int print_profile(const Flags& f, Engine& engine, const std::vector<lab::FittedP
     request.on_token = [&] { progress.update(++done); };
     profile = lab::measure_profile(engine, prompts, request);
   }
-  if (!profile) return 130;
+  if (!profile) return interrupted_exit_code;
   if (!f.json) {
     write_out(lab::profile_text(*profile, layout_of(f)));
     return 0;
@@ -110,7 +111,7 @@ int print_what_if(const Flags& f, Engine& engine, const lab::FittedPrompt& promp
     request.profile.on_token = [&] { progress.update(++done); };
     result = lab::measure_what_if(engine, prompt, request);
   }
-  if (!result) return 130;
+  if (!result) return interrupted_exit_code;
   if (!result->never_ran.empty()) log_warning("--role: " + lab::never_ran_text(*result));
   if (f.json)
     print_json(lab::what_if_json(*result));
@@ -146,8 +147,8 @@ int profile(const Arguments& arguments) {
       warn("{} has {} tokens: cut to the first {}, as the context is {} and -n {}", prompt.name,
            prompt.text_tokens, prompt.tokens.size(), prompt.tokens.size() + request.new_tokens,
            request.new_tokens);
-  catch_interrupts();
   const auto engine = open_engine(options, Trace::own);
+  catch_interrupts();
   return f.what_if ? print_what_if(f, *engine, prompts.front(), request)
                    : print_profile(f, *engine, prompts, request);
 }

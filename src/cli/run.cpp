@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/logits_file.h"
@@ -99,7 +100,6 @@ int run(const Arguments& arguments) {
   options.text_bytes = prompt.size();
   check_output_paths(options.model, {f.logits, f.engine.ledger_json, f.engine.trace, f.engine.route_trace});
   LedgerOutputs outputs(f.engine);
-  catch_interrupts();
   const auto engine = open_engine(options);
 
   Request request;
@@ -107,6 +107,7 @@ int run(const Arguments& arguments) {
   if (!request.sampler.greedy && !f.sampler.seed) log_line(fmt::format("seed: {}", request.sampler.seed));
   engine->start_clock();
   request.prompt = engine->tokenizer().encode(prompt, {});
+  catch_interrupts();
   request.max_tokens = f.n;
   request.ignore_eos = f.ignore_eos;
   request.hash_logits = f.json;
@@ -141,7 +142,7 @@ int run(const Arguments& arguments) {
   engine->close_trace();
   if (f.json) print_json(to_json(*engine, result, seed));
   if (result.finish == Finish::failed) throw Error(result.error_kind, result.error);
-  return result.finish == Finish::cancelled ? 130 : 0;
+  return result.finish == Finish::cancelled ? interrupted_exit_code : 0;
 }
 
 }  // namespace weir::cli

@@ -68,19 +68,25 @@ TEST_F(CliOutputs, AClosedTerminalLeavesNoTemporaryFileAndStaysThatSignal) {
 }
 
 TEST_F(CliOutputs, ASecondInterruptOfAProfileLeavesNoTemporaryFile) {
-  const std::string line =
-      "TMPDIR=" + dir_.path().string() + " " + weir_binary() + " profile -m " + pocket_model() +
-      " & while [ -z \"$(ls " + dir_.path().string() +
-      ")\" ]; do sleep 0.01; done; kill -STOP $!; kill -INT $!; kill -TERM $!; kill -CONT $!; "
-      "wait $!";
-  const ProcessResult result = run_process({{"/bin/sh", "-c", line}, {}, {}, 60, {}});
-  EXPECT_EQ(result.exit_code, 130) << result.err;
+  ProcessOptions options;
+  options.environment = {{"TMPDIR", dir_.path().string()}};
+  options.on_start = [&](pid_t pid) {
+    for (int i = 0; i < 6000 && std::filesystem::is_empty(dir_.path()); ++i) usleep(10'000);
+    EXPECT_FALSE(std::filesystem::is_empty(dir_.path()));
+    kill(pid, SIGSTOP);
+    kill(pid, SIGINT), kill(pid, SIGTERM);
+    kill(pid, SIGCONT);
+  };
+  const ProcessResult result = weir({"profile", "-m", pocket_model()}, options);
+  EXPECT_TRUE(result.exit_code == 130 || result.signal == SIGTERM) << result.exit_code << result.err;
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
 }
 
 /// Exit code of a shell line, for redirections.
 int shell(const std::string& line) {
-  return run_process({{"/bin/sh", "-c", line}, {}, {}, 60, {}}).exit_code;
+  ProcessOptions options;
+  options.command = {"/bin/sh", "-c", line};
+  return run_process(options).exit_code;
 }
 
 TEST_F(CliOutputs, AFullOrClosedStdoutIsAFailure) {

@@ -104,10 +104,11 @@ ProcessResult run_process(const ProcessOptions& options) {
   in.close_read(), out.close_write(), err.close_write();
   fcntl(in.write, F_SETFL, O_NONBLOCK);
   if (options.input.empty()) in.close_write();
+  if (options.on_start) options.on_start(pid);
 
   const auto deadline = Clock::now() + std::chrono::duration<double>(options.timeout_seconds);
   size_t written = 0;
-  bool told = false;
+  bool told = false, told_of_error = false;
   while (out.read >= 0 || err.read >= 0) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) {
@@ -122,7 +123,10 @@ ProcessResult run_process(const ProcessOptions& options) {
       told = true;
       if (options.on_first_output) options.on_first_output(pid);
     }
-    if (fds[1].revents) take(err, result.err);
+    if (fds[1].revents && take(err, result.err) > 0 && !told_of_error) {
+      told_of_error = true;
+      if (options.on_first_error) options.on_first_error(pid);
+    }
     if (fds[2].revents) give(in, options.input, written);
   }
   int status = 0;

@@ -19,6 +19,10 @@ struct ProcessOptions {
   /// Called once, when the first byte of standard output has arrived: the program is in the midst of its
   /// work.
   std::function<void(pid_t)> on_first_output;
+  /// The same for standard error.
+  std::function<void(pid_t)> on_first_error;
+  /// Called once the program runs, before any of its output is read.
+  std::function<void(pid_t)> on_start;
 };
 
 struct ProcessResult {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/interrupt.h"
 #include "engine/open_device.h"
 #include "lab/machine.h"
 
@@ -160,12 +161,20 @@ std::optional<Observation> EngineArms::observe(const PlannedRun& run) {
   return naming(run.arm, [&] { return measure(run); });
 }
 
+/// Open and loaded.
+void EngineArms::prepare_engine(Side side) {
+  const EndAtOnce nobody_looks;
+  Arm& arm = arms_[index(side)];
+  if (!arm.engine) open(side);
+  const ScopedEnvironment environment(arm.given.environment);
+  if (!std::exchange(arm.loaded, true)) arm.engine->load();
+}
+
 std::optional<Observation> EngineArms::measure(const PlannedRun& run) {
   Arm& arm = arms_[index(run.arm)];
   meter_.begin(run.arm);
-  if (!arm.engine) open(run.arm);
+  prepare_engine(run.arm);
   const ScopedEnvironment environment(arm.given.environment);
-  if (!std::exchange(arm.loaded, true)) arm.engine->load();
   if (!prepare(arm, run)) return std::nullopt;
   Observation o;
   o.start = start_of(*arm.engine);

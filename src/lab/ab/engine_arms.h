@@ -45,6 +45,7 @@ class EngineArms final : public Runner {
     bool loaded = false;
   };
   void open(Side side);
+  void prepare_engine(Side side);
   void tokenise(Side side, const std::vector<PromptText>& prompts);
   std::optional<Observation> measure(const PlannedRun& run);
   /// Brings the arm to the start that the policy asks for. False where it was interrupted.
