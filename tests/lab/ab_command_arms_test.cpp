@@ -2,6 +2,9 @@
 #include "lab/ab/command_arms.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
@@ -102,11 +105,43 @@ TEST(AbCommand, ABackgroundThatWritesForEverIsEnded) {
   EXPECT_EQ(r.left_running.size(), 1u);
 }
 
+TEST(AbCommand, WhatMovedToASessionOfItsOwnIsFoundAndKilled) {
+  const test::TempDir dir;
+  const std::string child = dir.file("child"), orphan = dir.file("orphan");
+  const auto in_a_session = [](const std::string& file) {
+    return "setsid sh -c 'echo $$ > " + file + "; exec sleep 100' >/dev/null 2>&1";
+  };
+  const std::string waiting = "while [ ! -s " + child + " -o ! -s " + orphan +
+                              " ]; do sleep 0.01; done; while [ \"$(cat /proc/$(cat " + child +
+                              ")/comm /proc/$(cat " + orphan + ")/comm | sort -u)\" != sleep ]; do :; done";
+  const CommandResult r =
+      run_command(in_a_session(child) + " & (" + in_a_session(orphan) + " &) ; " + waiting, nullptr);
+  EXPECT_EQ(r.exit_code, 0) << r.complaint;
+  EXPECT_EQ(r.left_running, std::vector<std::string>{"sleep"});
+  for (const std::string& file : {child, orphan}) {
+    const pid_t pid = std::stoi(test::read_file(file));
+    EXPECT_NE(kill(pid, 0), 0) << file << " still there";
+  }
+}
+
+TEST(AbCommand, ProcessesThatWereThereBeforeAreLeftAlone) {
+  const pid_t other = fork();
+  if (other == 0) {
+    execl("/bin/sleep", "sleep", "100", static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  EXPECT_TRUE(run_command("true", nullptr).left_running.empty());
+  EXPECT_EQ(kill(other, 0), 0);
+  EXPECT_EQ(waitpid(other, nullptr, WNOHANG), 0) << "it ended";
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+}
+
 TEST(AbCommand, WhatIgnoresTheInterruptIsKilled) {
   std::atomic<bool> cancel{true};
   const CommandResult r = run_command("trap '' TERM; sleep 100 >/dev/null 2>&1", &cancel);
   EXPECT_TRUE(r.interrupted);
-  EXPECT_LT(r.wall_ns, 20'000'000'000u);
+  EXPECT_LT(r.wall_ns, 10'000'000'000u);
 }
 
 TEST(AbFigure, LastMatchAndItsFirstGroup) {

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "lab/ab/process_group.h"
 #include "lab/ab/words.h"
@@ -27,7 +28,7 @@ namespace weir::lab::ab {
 namespace {
 
 constexpr size_t kept_bytes = 4 << 20;
-constexpr int poll_ms = 100;  // how soon an interrupt is seen
+constexpr int poll_ms = 50;  // how soon an interrupt is seen, where it does not end the wait itself
 
 struct Pipe {
   FileDescriptor read, write;
@@ -96,24 +97,25 @@ void drain_rest(int fd, std::string& text) {
   }
 }
 
-/// SIGTERM at the interrupt, SIGKILL to what is still there after two seconds.
+/// SIGTERM at the interrupt, SIGKILL to what is still there half a second later.
 class Interrupter {
  public:
-  Interrupter(pid_t group, const std::atomic<bool>* cancel) : group_(group), cancel_(cancel) {}
+  Interrupter(const CommandProcesses& processes, const std::atomic<bool>* cancel)
+      : processes_(processes), cancel_(cancel) {}
   void look() {
     if (!cancel_ || !cancel_->load()) return;
     const uint64_t now = now_ns();
     if (since_ns_ == 0) {
       since_ns_ = now;
-      kill(-group_, SIGTERM);
+      processes_.send(SIGTERM);
     } else if (now - since_ns_ > patience_ns) {
-      kill(-group_, SIGKILL);
+      processes_.send(SIGKILL);
     }
   }
 
  private:
-  static constexpr uint64_t patience_ns = 2'000'000'000;
-  pid_t group_;
+  static constexpr uint64_t patience_ns = 500'000'000;
+  const CommandProcesses& processes_;
   const std::atomic<bool>* cancel_;
   uint64_t since_ns_ = 0;
 };
@@ -152,20 +154,24 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 
 CommandResult run_command(const std::string& command, const std::atomic<bool>* cancel) {
   Pipe out, err;
+  EndChildrenFirst children;
+  CommandProcesses processes;
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const uint64_t begin_ns = now_ns();
   const pid_t child = fork();
   if (child < 0) throw failure("fork: {}", std::strerror(errno));
   if (child == 0) become(command.c_str(), nothing.get(), out.write.get(), err.write.get());
   setpgid(child, child);  // both sides set it: whichever comes first
+  children.set_group(child);
+  processes.started(child);
   out.write.reset(), err.write.reset();
   CommandResult result;
   std::string errors;
   EndOfChild end(child);
-  read_streams(end.readable_fd(), out, err, result.out, errors, {child, cancel});
+  read_streams(end.readable_fd(), out, err, result.out, errors, {processes, cancel});
   result.wall_ns = end.wait_ns() - begin_ns;
-  result.left_running = running_in(child);
-  end_group(child);
+  result.left_running = processes.left_running();
+  processes.end();
   int status = 0;
   rusage use{};
   while (wait4(child, &status, 0, &use) < 0)

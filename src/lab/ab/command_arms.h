@@ -21,8 +21,9 @@ struct CommandResult {
   uint64_t peak_bytes = 0;                ///< largest process of its tree
 };
 /// Runs `command` with an empty standard input, to its own end or until `cancel` is set: then its processes
-/// get SIGTERM, and SIGKILL two seconds later. What it left in the background is not waited for but killed,
-/// with its process group, before this returns. Throws Error (failure) where /bin/sh cannot be started.
+/// get SIGTERM, and SIGKILL half a second later. What it left in the background is not waited for but killed
+/// before this returns, whichever group or session it moved to. One at a time in a process. Throws Error
+/// (failure) where /bin/sh cannot be started.
 CommandResult run_command(const std::string& command, const std::atomic<bool>* cancel);
 
 /// Throws Error (input) where `expression` is empty or does not compile, so that this shows before anything
