@@ -72,6 +72,12 @@ TEST(AbObservations, BadFieldsAreNamed) {
       {"/observations/2/prompt", 1, "expected 0 to 0"},
       {"/observations/2/arm", "C", "expected A or B"},
       {"/observations/2/hits", -3, "0 or above"},
+      {"/observations/2/wall_ns", 1u, "metric_ns: "},
+      {"/observations/2/unattributed_ns", 1ull << 60,
+       "unattributed_ns: 1152921504606846976: expected at most wall_ns"},
+      {"/observations/2/started_s", -1, "started_s: -1: expected no less than the run before it"},
+      {"/observations/2/tokens", 1000, "tokens: 1000: expected at most the design's predict, 64"},
+      {"/observations/2/start_filled", 65u, "start_filled: 65: expected at most start_slots, 64"},
       {"/observations/2/role_ns", {1u, 2u}, "one for each of 4 roles"},
       {"/observations/2/role_ns", {1u, 2u, 3u, 4u}, "add up to 10"},
   };

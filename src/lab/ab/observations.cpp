@@ -259,6 +259,28 @@ void check_value(const Object& o, const Observation& r, Metric metric) {
     throw input_error("{}: {}: expected metric_ns in milliseconds, {}", o.path("value"), r.value, measured);
 }
 
+/// Figures of one run that could not all be true. `begun_s`: when the run before it was started.
+void check_account(const Object& o, const Observation& r, const Design& design, double begun_s) {
+  if (!std::isfinite(r.started_s) || r.started_s < begun_s)
+    throw input_error("{}: {}: expected no less than the run before it, {}", o.path("started_s"), r.started_s,
+                      begun_s);
+  if (r.metric_ns > r.wall_ns)
+    throw input_error("{}: {}: expected at most wall_ns, {}", o.path("metric_ns"), r.metric_ns, r.wall_ns);
+  if (r.unattributed_ns > r.wall_ns)
+    throw input_error("{}: {}: expected at most wall_ns, {}", o.path("unattributed_ns"), r.unattributed_ns,
+                      r.wall_ns);
+  if (r.tokens > design.predict)
+    throw input_error("{}: {}: expected at most the design's predict, {}", o.path("tokens"), r.tokens,
+                      design.predict);
+  if (r.start.filled > r.start.slots)
+    throw input_error("{}: {}: expected at most start_slots, {}", o.path("start_filled"), r.start.filled,
+                      r.start.slots);
+  const bool whole = design.metric == Metric::command_wall || design.metric == Metric::figure;
+  if (whole && r.metric_ns != r.wall_ns)
+    throw input_error("{}: {}: expected wall_ns, {}, as the arms are commands", o.path("metric_ns"),
+                      r.metric_ns, r.wall_ns);
+}
+
 Observation read_run(const Object& o, const Experiment& e) {
   Observation r;
   r.run = read_planned(o, e.design);
@@ -276,6 +298,7 @@ Observation read_run(const Object& o, const Experiment& e) {
   r.start.fingerprint = o.hash("start_fingerprint");
   if (o.has("start_page_cache_bytes")) r.start.page_cache_bytes = o.u64("start_page_cache_bytes");
   r.peak_bytes = o.u64("peak_bytes");
+  check_account(o, r, e.design, e.observations.empty() ? 0 : e.observations.back().started_s);
   return r;
 }
 
