@@ -247,8 +247,8 @@ def environment_in_one_place(tree):
         if path == GETENV_HOME:
             continue
         for number, line in enumerate(blank(tree.text(path)).split("\n"), 1):
-            if re.search(r"\b(secure_)?getenv\b|\benviron\b", line):
-                yield f"{path}:{number}: the environment is read in {GETENV_HOME} only"
+            if re.search(r"\b(secure_)?getenv\b|\b(un)?setenv\b|\bputenv\b|\benviron\b", line):
+                yield f"{path}:{number}: the environment is read and changed in {GETENV_HOME} only"
 
 
 def cuda_in_one_place(tree):

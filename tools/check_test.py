@@ -121,6 +121,7 @@ class CheckTest(unittest.TestCase):
     def test_environment_elsewhere(self):
         self.expect("environment_in_one_place", {"src/gguf/e.cpp": 'int x = getenv("A") != nullptr;\n'}, "e.cpp:1")
         self.expect("environment_in_one_place", {"src/gguf/e.cpp": "extern char** environ;\n"}, "e.cpp:1")
+        self.expect("environment_in_one_place", {"src/gguf/e.cpp": 'void f() { setenv("A", "1", 0); }\n'}, "e.cpp:1")
 
     def test_cuda_elsewhere(self):
         self.expect("cuda_in_one_place", {"src/gguf/c.cpp": "#include <cuda_fp16.h>\n"}, "cuda_fp16.h")

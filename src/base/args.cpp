@@ -11,6 +11,8 @@ std::optional<std::string> environment(const char* name) {
   return std::string(value);
 }
 
+void set_environment_default(const char* name, const char* value) { setenv(name, value, 0); }
+
 ScopedEnvironment::ScopedEnvironment(const Settings& settings) {
   for (const auto& [name, value] : settings) {
     before_.emplace_back(name, environment(name.c_str()));

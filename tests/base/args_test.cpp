@@ -32,5 +32,15 @@ TEST(Environment, ScopedSettingsLeaveNoTrace) {
   ::unsetenv("WEIR_TEST_VARIABLE");
 }
 
+TEST(Environment, ADefaultLeavesWhatTheUserSet) {
+  ::unsetenv("WEIR_TEST_VARIABLE");
+  set_environment_default("WEIR_TEST_VARIABLE", "default");
+  EXPECT_EQ(environment("WEIR_TEST_VARIABLE"), "default");
+  ::setenv("WEIR_TEST_VARIABLE", "user", 1);
+  set_environment_default("WEIR_TEST_VARIABLE", "default");
+  EXPECT_EQ(environment("WEIR_TEST_VARIABLE"), "user");
+  ::unsetenv("WEIR_TEST_VARIABLE");
+}
+
 }  // namespace
 }  // namespace weir

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/args.h"
 #include "base/clock.h"
 
 namespace weir::cuda {
@@ -79,7 +80,7 @@ ScratchLayout plan_scratch(const ScratchNeeds& needs) {
 
 CudaDevice::CudaDevice(const CudaOptions& options) : options_(options) {
   // Every kernel is loaded when the device opens: none may have to be while a graph is recorded.
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  set_environment_default("CUDA_MODULE_LOADING", "EAGER");
   index_ = open_index(options.index);
   name_ = fmt::format("cuda:{}", index_);
   cudaDeviceProp properties;
