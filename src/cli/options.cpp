@@ -48,14 +48,15 @@ void EngineFlags::add(CommandLine& line, With with) {
   line.option(
       "--arithmetic", &arithmetic,
       "attention's arithmetic: portable (the same bits on every device) or fast; default: fast on a GPU");
-  line.option("-t,--threads", &threads, 0, 1024, "threads; 0: the processors this process may use");
+  line.option("-t,--threads", &threads, 0, 1024,
+              "threads; 0: the processors this process may use, a container's quota counted");
   line.option("--memory", &memory,
               "memory budget of the whole process, e.g. 3GiB; default: what the machine leaves");
   line.option("--vram", &vram,
               "memory budget on the GPU, e.g. 24GiB; default: what is free there, less a reserve");
   line.option("--expert-slots", &expert_slots, 1, 1 << 20,
               "expert slots in each layer; default: as many as fit");
-  line.option("--expert-policy", &policy, "which expert leaves its slot: lfu or lru");
+  line.option("--expert-policy", &policy, "which expert leaves its slot: lfu or lru; default: lfu");
   line.option("--prefill-chunk", &prefill_chunk, 0, 65'536,
               "prompt rows in a round; 0: 512 (on a GPU 2048), fewer in a tight budget");
   line.flag("--no-graphs", &no_graphs, "test: the GPU records no rounds");
@@ -88,7 +89,7 @@ EngineOptions EngineFlags::options() const {
   o.prefill_chunk = prefill_chunk;
   o.expert_slots = expert_slots;
   if (memory) o.memory = parse_bytes("--memory", *memory);
-  o.policy = parse_expert_policy(policy);
+  if (policy) o.policy = parse_expert_policy(*policy);
   o.reader.mode = parse_io_mode(io);
   o.reader.advice = parse_read_advice(read_advice);
   o.isa = parse_isa(isa);

@@ -14,10 +14,10 @@ struct EngineFlags {
   std::string model, positional_model;
   int threads = 0, context = 0, prefill_chunk = 0;
   std::optional<int> expert_slots;
-  std::optional<std::string> memory, vram, arithmetic;
+  std::optional<std::string> memory, vram, arithmetic, policy;
   std::string device = "cpu";
   bool no_graphs = false;  // hidden test option
-  std::string policy = "lfu", io = "auto", read_advice = "off", isa = "auto";
+  std::string io = "auto", read_advice = "off", isa = "auto";
   std::optional<std::string> ledger;
   std::string ledger_json, trace, route_trace;
   std::string inject_role;  // hidden test options: delay injection

@@ -28,7 +28,7 @@ int plan(const Arguments& arguments) {
     const RouteTrace trace = RouteTrace::read(trace_file);
     lab::require_same_model(trace.header, trace_file, engine.model());
     advice = lab::advise_budget(engine.plan(), engine.options().prefill_chunk, trace, trace_file,
-                                engine.options().policy);
+                                *engine.options().policy);
   }
   for (const auto& warning : engine.plan().warnings) log_warning(warning);
   if (!json) {

@@ -220,7 +220,7 @@ void Engine::load_experts(DeviceLoader* loader, int rows) {
   } else {
     std::vector<int> slots;
     for (const int experts : plan_.request.experts) slots.push_back(std::min(experts, plan_.slots));
-    cache_ = std::make_unique<ExpertCache>(*device_, store_, *reader_, slots, options_.policy);
+    cache_ = std::make_unique<ExpertCache>(*device_, store_, *reader_, slots, *options_.policy);
     runner_ = std::make_unique<ExpertRunner>(*device_, store_, *cache_, rows, top_k);
     runner_->set_landing_order_seed(options_.landing_order_seed);
   }

@@ -32,12 +32,12 @@ struct EngineOptions {
   std::optional<Arithmetic> arithmetic;  ///< none: fast on a GPU, portable (the only one) on the CPU
   std::optional<uint64_t> vram;          ///< --vram; none: what is free on the device, less a reserve
   bool graphs = true;                    ///< false: the device records no rounds; the same bits
-  int threads = 0;                       ///< 0: the processors this process may use
+  int threads = 0;                       ///< 0: the processors this process may use (available_processors)
   Isa isa = Isa::automatic;
-  std::optional<uint64_t> memory;   ///< --memory; none: what the machine leaves (choose_budget)
-  std::optional<int> expert_slots;  ///< per layer
-  ExpertPolicy policy = ExpertPolicy::lfu;
-  int context = 0;  ///< 0: the smaller of the model's and 4096
+  std::optional<uint64_t> memory;      ///< --memory; none: what the machine leaves (choose_budget)
+  std::optional<int> expert_slots;     ///< per layer
+  std::optional<ExpertPolicy> policy;  ///< none: lfu
+  int context = 0;                     ///< 0: the smaller of the model's and 4096
   int lanes = 1;
   int prefill_chunk = 0;  ///< rows; 0: 512 (on a GPU 2,048), less where the budget is tight
   ReaderOptions reader;

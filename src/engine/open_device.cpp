@@ -38,12 +38,21 @@ std::unique_ptr<Device> open_device(EngineOptions& o) {
   if (cpu && o.arithmetic == Arithmetic::fast)
     throw input_error("--arithmetic fast: the CPU has the portable arithmetic alone; leave it out");
   if (!o.arithmetic) o.arithmetic = cpu ? Arithmetic::portable : Arithmetic::fast;
+  const bool policy_given = o.policy.has_value();
+  if (!o.policy) o.policy = ExpertPolicy::lfu;
   if (o.make_device) return o.make_device();
   if (cpu && o.vram) throw input_error("--vram: the CPU has no memory of its own; use --memory");
   if (cpu && !o.graphs) throw input_error("--no-graphs: the CPU records no rounds; leave it out");
   const bool reads = o.reader.mode != IoMode::automatic || o.reader.advice != ReadAdvice::off;
   if (!cpu && reads)
     throw input_error("--io and --read-advice: every expert stays in the memory of {}; leave them out",
+                      o.device);
+  if (!cpu && policy_given)
+    throw input_error(
+        "--expert-policy: every expert stays in the memory of {}, none leaves its slot; leave it out",
+        o.device);
+  if (!cpu && o.isa != Isa::automatic)
+    throw input_error("--isa: an instruction set of the CPU, but the model is computed on {}; leave it out",
                       o.device);
   if (cpu) return make_cpu_device(o.threads, o.isa);
   return make_cuda_device({index, *o.arithmetic, o.graphs});

@@ -116,6 +116,13 @@ TEST(EngineDevice, OptionsThatDoNotBelongToTheDeviceAreRefused) {
   o.reader.mode = IoMode::automatic;
   o.reader.advice = ReadAdvice::bounded;
   EXPECT_THAT(refusal(o), HasSubstr("--io and --read-advice"));
+  o.reader.advice = ReadAdvice::off;
+  o.policy = ExpertPolicy::lfu;  // given, though it is the default
+  EXPECT_THAT(refusal(o), HasSubstr("--expert-policy: every expert stays in the memory of cuda:0"));
+  o.policy.reset();
+  o.isa = Isa::avx2;
+  EXPECT_THAT(refusal(o),
+              HasSubstr("--isa: an instruction set of the CPU, but the model is computed on cuda:0"));
 }
 
 }  // namespace

@@ -147,8 +147,9 @@ Setting EngineArms::setting() const {
   s.model_bytes = model_bytes_;
   s.both_resident = both_resident_;
   const EngineOptions &a = arms_[0].given.options, &b = arms_[1].given.options;
-  s.same_slots = a.model == b.model && a.policy == b.policy && arms_[0].facts.slots == arms_[1].facts.slots &&
-                 a.prefill_chunk == b.prefill_chunk;
+  s.same_slots = a.model == b.model &&
+                 a.policy.value_or(ExpertPolicy::lfu) == b.policy.value_or(ExpertPolicy::lfu) &&
+                 arms_[0].facts.slots == arms_[1].facts.slots && a.prefill_chunk == b.prefill_chunk;
   // What a run leaves in the page cache follows from how it reads, and from how often.
   s.same_pages = a.model == b.model && a.reader.mode == b.reader.mode && a.reader.advice == b.reader.advice &&
                  s.same_slots;

@@ -67,7 +67,7 @@ ProfileSettings profile_settings(const Engine& engine, const ProfileRequest& req
   s.experts = engine.config().experts;
   s.experts_used = engine.config().top_k;
   s.slots = plan.slots;
-  s.policy = engine.options().policy;
+  s.policy = *engine.options().policy;
   s.budget_bytes = plan.request.budget_bytes;
   s.plan_bytes = plan.total_bytes;
   for (size_t layer = 0; layer < plan.request.experts.size(); ++layer)
