@@ -64,6 +64,13 @@ std::optional<int64_t> Model::integer(std::string_view key) const {
   return to_integer(*this, key, *value, "an integer");
 }
 
+std::optional<int64_t> Model::integer(std::string_view key, int64_t low, int64_t high) const {
+  const auto value = integer(key);
+  if (value && (*value < low || *value > high))
+    throw input_error("{}: {} is {}: expected {} to {}", path(), key, *value, low, high);
+  return value;
+}
+
 std::optional<double> Model::real(std::string_view key) const {
   const Value* value = find_value(*this, key);
   if (!value) return std::nullopt;
@@ -98,6 +105,12 @@ const Array* Model::array(std::string_view key) const {
 
 int64_t Model::require_integer(std::string_view key) const {
   const auto value = integer(key);
+  if (!value) throw missing(*this, key, "an integer");
+  return *value;
+}
+
+int64_t Model::require_integer(std::string_view key, int64_t low, int64_t high) const {
+  const auto value = integer(key, low, high);
   if (!value) throw missing(*this, key, "an integer");
   return *value;
 }

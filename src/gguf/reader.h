@@ -67,11 +67,15 @@ class Model {
   // Metadata getters. The optional ones throw only where the key exists with an unusable type or value.
   bool has(std::string_view key) const;
   std::optional<int64_t> integer(std::string_view key) const;  ///< any integer width (or bool)
-  std::optional<double> real(std::string_view key) const;      ///< f32, f64 or integer
+  /// The same, for a number that is to be narrowed: throws Error with file, key, value and range where it is
+  /// not in low..high.
+  std::optional<int64_t> integer(std::string_view key, int64_t low, int64_t high) const;
+  std::optional<double> real(std::string_view key) const;  ///< f32, f64 or integer
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> string(std::string_view key) const;
   const Array* array(std::string_view key) const;       ///< null where absent; throws where not an array
   int64_t require_integer(std::string_view key) const;  ///< throws Error naming file and key where absent
+  int64_t require_integer(std::string_view key, int64_t low, int64_t high) const;
   double require_real(std::string_view key) const;
   std::string require_string(std::string_view key) const;
   /// A scalar, or the per-layer array's element `layer` (e.g. attention.head_count_kv).
