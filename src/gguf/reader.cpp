@@ -146,13 +146,11 @@ std::optional<int64_t> Model::integer_for_layer(std::string_view key, int layer)
 
 uint64_t Model::fingerprint() const {
   Hash64 hash;
-  for (const File& file : files_) hash.add_value(file.size);
-  for (const Tensor& tensor : tensors_) {
+  for (const auto& [name, at] : index_) {  // by name: how the file is laid out and split is not the model
     // The length keeps ("ab", "c") and ("a", "bc") apart.
-    hash.add_value(static_cast<uint64_t>(tensor.name.size())).add(tensor.name.data(), tensor.name.size());
-    hash.add_value(static_cast<uint32_t>(tensor.type));
-    hash.add(tensor.dims.data(), sizeof tensor.dims);
-    hash.add_value(tensor.file).add_value(tensor.offset);
+    hash.add_value(static_cast<uint64_t>(name.size())).add(name.data(), name.size());
+    hash.add_value(static_cast<uint32_t>(tensors_[at].type));
+    hash.add(tensors_[at].dims.data(), sizeof tensors_[at].dims);
   }
   return hash.value();
 }

@@ -81,7 +81,8 @@ class Model {
   /// A scalar, or the per-layer array's element `layer` (e.g. attention.head_count_kv).
   std::optional<int64_t> integer_for_layer(std::string_view key, int layer) const;
 
-  /// FNV-1a over the tensor table and the sizes of the files: identifies the model in traces.
+  /// FNV-1a over names, types and dimensions of the tensors, by name: identifies the model in traces, whole
+  /// or split.
   uint64_t fingerprint() const;
 
  private:
