@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "gguf/reader.h"
+#include "text/tokenizer_keys.h"
 
 namespace weir {
 namespace {
@@ -73,6 +74,7 @@ Vocabulary load_vocabulary(const gguf::Model& model) {
     throw input_error("{}: {} is '{}', which is not supported (supported: gpt2, which is byte-level BPE)",
                       model.path(), model_key, kind);
   }
+  refuse_tokenizer_keys(model);
   Vocabulary vocabulary;
   vocabulary.source = model.path();
   vocabulary.pre = model.require_string(pre_key);
