@@ -10,6 +10,7 @@
 #include "base/rope_table.h"
 #include "engine/open_device.h"
 #include "engine/round.h"
+#include "text/tokenizer_keys.h"
 
 namespace weir {
 
@@ -61,9 +62,7 @@ Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::M
   family_ = Family::create(model_);
   tokenizer_ = Tokenizer::load(model_);
   const ModelConfig& c = config();
-  if (tokenizer_->size() > c.vocab)
-    throw input_error("{}: the tokenizer has {} tokens but token_embd.weight has {} rows", model_.path(),
-                      tokenizer_->size(), c.vocab);
+  family_->require_rows(model_, tokenizer_->size());
   for (Token t = 0; t < tokenizer_->size(); ++t)
     if (tokenizer_->is_end(t)) end_tokens_.push_back(t);
   if (options_.threads == 0) options_.threads = available_processors();
@@ -183,6 +182,8 @@ void Engine::choose_plan() {
     plan_.largest_context = largest_context(plan_request(narrowest));
   }
   auto& warnings = plan_.warnings;
+  for (const auto& unknown : {family_->warnings(), unknown_tokenizer_keys(model_)})
+    warnings.insert(warnings.end(), unknown.begin(), unknown.end());
   if (config().experts == 0 && options_.expert_slots)
     warnings.push_back("the model has no routed experts: --expert-slots has no effect");
   warnings.insert(warnings.begin(), budget_.warnings.begin(), budget_.warnings.end());

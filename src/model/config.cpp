@@ -3,71 +3,89 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/architecture_keys.h"
 
 namespace weir {
 
 namespace {
 
-int64_t positive(const gguf::Model& model, const std::string& key, int64_t limit) {
-  const int64_t value = model.require_integer(key);
-  if (value < 1 || value > limit)
-    throw input_error("{}: {} is {}: expected 1 to {}", model.path(), key, value, limit);
-  return value;
+constexpr int64_t widest = 1 << 24;       // of a feed-forward
+constexpr int64_t most_tokens = 1 << 28;  // of a vocabulary
+
+int narrow_integer(ArchitectureKeys& keys, const char* name, int64_t low, int64_t high) {
+  return static_cast<int>(keys.require_integer(name, low, high));
+}
+
+void read_heads(ArchitectureKeys& keys, ModelConfig& c) {
+  c.heads = narrow_integer(keys, "attention.head_count", 1, 1 << 16);
+  c.kv_heads = static_cast<int>(keys.integer("attention.head_count_kv", 1, c.heads).value_or(c.heads));
+  if (c.heads % c.kv_heads != 0)
+    throw input_error("{}: {} is {}: expected a divisor of attention.head_count {}", keys.path(),
+                      keys.full("attention.head_count_kv"), c.kv_heads, c.heads);
+  const auto head_dim = keys.integer("attention.key_length", 2, 4096);
+  if (!head_dim && (c.hidden % c.heads != 0 || c.hidden / c.heads > 4096))
+    throw input_error(
+        "{}: {} {} is not a multiple of attention.head_count {} (by 4096 at most), and there is no "
+        "attention.key_length",
+        keys.path(), keys.full("embedding_length"), c.hidden, c.heads);
+  c.head_dim = static_cast<int>(head_dim.value_or(c.hidden / c.heads));
+  if (c.head_dim < 2 || c.head_dim % 2 != 0)
+    throw input_error("{}: {} is {}: expected an even number from 2 to 4096", keys.path(),
+                      keys.full("attention.key_length"), c.head_dim);
+  const int64_t value_length = keys.integer("attention.value_length", 1, widest).value_or(c.head_dim);
+  if (value_length != c.head_dim)
+    throw input_error("{}: {} is {}: expected attention.key_length, {}", keys.path(),
+                      keys.full("attention.value_length"), value_length, c.head_dim);
+}
+
+void read_rope(ArchitectureKeys& keys, ModelConfig& c) {
+  c.rope_base = keys.real("rope.freq_base").value_or(10'000.0);
+  if (!(c.rope_base > 0) || !std::isfinite(c.rope_base))
+    throw input_error("{}: {} is {}: expected a positive number", keys.path(), keys.full("rope.freq_base"),
+                      c.rope_base);
+  c.n_rot = static_cast<int>(keys.integer("rope.dimension_count", 2, c.head_dim).value_or(c.head_dim));
+  if (c.n_rot % 2 != 0)
+    throw input_error("{}: {} is {}: expected an even number from 2 to {}", keys.path(),
+                      keys.full("rope.dimension_count"), c.n_rot, c.head_dim);
+  const std::string scaling = keys.string("rope.scaling.type").value_or("none");
+  if (scaling != "none")
+    throw input_error("{}: {} is \"{}\": only \"none\" is supported", keys.path(),
+                      keys.full("rope.scaling.type"), scaling);
 }
 
 }  // namespace
 
-ModelConfig read_common_config(const gguf::Model& model) {
+ModelConfig read_common_config(ArchitectureKeys& keys) {
   ModelConfig c;
-  c.architecture = model.require_string("general.architecture");
-  const std::string p = c.architecture + ".";
-  c.layers = static_cast<int>(positive(model, p + "block_count", 10'000));
-  c.hidden = positive(model, p + "embedding_length", 1 << 20);
-  c.heads = static_cast<int>(positive(model, p + "attention.head_count", 1 << 16));
-  c.kv_heads = static_cast<int>(model.integer(p + "attention.head_count_kv").value_or(c.heads));
-  if (c.kv_heads < 1 || c.heads % c.kv_heads != 0)
-    throw input_error("{}: {}attention.head_count_kv is {}: expected a divisor of attention.head_count {}",
-                      model.path(), p, c.kv_heads, c.heads);
-  if (!model.has(p + "attention.key_length") && c.hidden % c.heads != 0)
-    throw input_error(
-        "{}: {}embedding_length {} is not a multiple of attention.head_count {}, and there is no "
-        "attention.key_length",
-        model.path(), p, c.hidden, c.heads);
-  c.head_dim = static_cast<int>(model.integer(p + "attention.key_length").value_or(c.hidden / c.heads));
-  if (c.head_dim < 2 || c.head_dim > 4096 || c.head_dim % 2 != 0)
-    throw input_error("{}: {}attention.key_length is {}: expected an even number from 2 to 4096",
-                      model.path(), p, c.head_dim);
-  const int64_t value_length = model.integer(p + "attention.value_length").value_or(c.head_dim);
-  if (value_length != c.head_dim)
-    throw input_error("{}: {}attention.value_length is {}: expected attention.key_length, {}", model.path(),
-                      p, value_length, c.head_dim);
-  c.context = static_cast<int>(positive(model, p + "context_length", 1 << 30));
-  c.eps = static_cast<float>(model.require_real(p + "attention.layer_norm_rms_epsilon"));
+  c.architecture = keys.architecture();
+  c.layers = narrow_integer(keys, "block_count", 1, most_layers);
+  c.hidden = keys.require_integer("embedding_length", 1, 1 << 20);
+  read_heads(keys, c);
+  c.context = narrow_integer(keys, "context_length", 1, 1 << 30);
+  c.eps = static_cast<float>(keys.require_real("attention.layer_norm_rms_epsilon"));
   if (!(c.eps >= 0) || c.eps > 1)
-    throw input_error("{}: {}attention.layer_norm_rms_epsilon is {}: expected 0 to 1", model.path(), p,
-                      c.eps);
-  c.rope_base = model.real(p + "rope.freq_base").value_or(10'000.0);
-  if (!(c.rope_base > 0) || !std::isfinite(c.rope_base))
-    throw input_error("{}: {}rope.freq_base is {}: expected a positive number", model.path(), p, c.rope_base);
-  c.n_rot = static_cast<int>(model.integer(p + "rope.dimension_count").value_or(c.head_dim));
-  if (c.n_rot < 2 || c.n_rot > c.head_dim || c.n_rot % 2 != 0)
-    throw input_error("{}: {}rope.dimension_count is {}: expected an even number from 2 to {}", model.path(),
-                      p, c.n_rot, c.head_dim);
-  const std::string scaling = model.string(p + "rope.scaling.type").value_or("none");
-  if (scaling != "none")
-    throw input_error("{}: {}rope.scaling.type is \"{}\": only \"none\" is supported", model.path(), p,
-                      scaling);
-  const gguf::Tensor& embedding = model.tensor("token_embd.weight");
-  c.vocab = static_cast<int>(embedding.dims[1]);
-  c.ff = model.integer(p + "feed_forward_length").value_or(0);
+    throw input_error("{}: {} is {}: expected 0 to 1", keys.path(),
+                      keys.full("attention.layer_norm_rms_epsilon"), c.eps);
+  read_rope(keys, c);
+  const int64_t rows = keys.model().tensor("token_embd.weight").dims[1];
+  if (rows > most_tokens)
+    throw input_error("{}: tensor token_embd.weight has {} rows: expected 1 to {}", keys.path(), rows,
+                      most_tokens);
+  c.vocab = static_cast<int>(rows);
+  c.ff = keys.integer("feed_forward_length", 0, widest).value_or(0);
   return c;
 }
 
-void read_expert_config(const gguf::Model& model, ModelConfig& c) {
-  const std::string p = c.architecture + ".";
-  c.experts = static_cast<int>(positive(model, p + "expert_count", 65'535));
-  c.top_k = static_cast<int>(positive(model, p + "expert_used_count", c.experts));
-  c.expert_ff = positive(model, p + "expert_feed_forward_length", 1 << 24);
+void read_expert_config(ArchitectureKeys& keys, ModelConfig& c) {
+  c.experts = narrow_integer(keys, "expert_count", 1, 65'535);
+  c.top_k = narrow_integer(keys, "expert_used_count", 1, c.experts);
+  const auto own = keys.integer("expert_feed_forward_length", 0, widest);
+  c.expert_ff = own.value_or(0) > 0 ? *own : c.ff / c.top_k;
+  if (c.expert_ff < 1)
+    throw input_error(
+        "{}: {} is missing or 0, and {} {} / expert_used_count {} gives no width: expected 1 to {}",
+        keys.path(), keys.full("expert_feed_forward_length"), keys.full("feed_forward_length"), c.ff, c.top_k,
+        widest);
 }
 
 }  // namespace weir

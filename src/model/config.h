@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <string>
 
-#include "gguf/reader.h"
-
 namespace weir {
+
+class ArchitectureKeys;
+
+/// No published model has a tenth of it: keeps a corrupt block_count from being believed.
+inline constexpr int64_t most_layers = 10'000;
 
 struct ModelConfig {
   std::string architecture;  ///< general.architecture: the prefix of its keys
@@ -25,8 +28,9 @@ struct ModelConfig {
 
 /// The keys every transformer has. Throws Error (input) naming file, key and value where one is missing or
 /// unusable.
-ModelConfig read_common_config(const gguf::Model& model);
-/// expert_count, expert_used_count, expert_feed_forward_length.
-void read_expert_config(const gguf::Model& model, ModelConfig& config);
+ModelConfig read_common_config(ArchitectureKeys& keys);
+/// expert_count, expert_used_count, expert_feed_forward_length (absent: feed_forward_length /
+/// expert_used_count, as files from before that key mean it). Call after read_common_config.
+void read_expert_config(ArchitectureKeys& keys, ModelConfig& config);
 
 }  // namespace weir

@@ -2,8 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <optional>
+
 #include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "model/head_block.h"
+#include "model/known_keys.h"
 
 namespace weir {
 
@@ -11,7 +17,7 @@ namespace {
 
 struct Row {
   const char* architecture;
-  std::unique_ptr<Family> (*make)(const gguf::Model& model);
+  std::unique_ptr<Family> (*make)(const gguf::Model& model, ArchitectureKeys& keys);
 };
 
 // Adding a family is one file under families/ and one row here.
@@ -33,6 +39,17 @@ void check_computable(const gguf::Model& model, const gguf::Tensor& t) {
                       t.name, t.info->name, computable_types());
 }
 
+/// N of "blk.N.": nothing where the name has no such beginning.
+std::optional<int64_t> layer_of(std::string_view name) {
+  constexpr std::string_view prefix = "blk.";
+  if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  int64_t layer = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  if (error != std::errc() || end == name.data() + name.size() || *end != '.') return std::nullopt;
+  return layer;
+}
+
 }  // namespace
 
 std::string Family::supported() {
@@ -47,12 +64,67 @@ bool Family::supports(std::string_view architecture) {
   return false;
 }
 
+/// The family of the file, with what speaks against it, without the file's name. Throws where none can be
+/// made.
+std::unique_ptr<Family> Family::make(const gguf::Model& model, std::vector<std::string>& objections) {
+  ArchitectureKeys keys(model);
+  for (const auto& row : families) {
+    if (keys.architecture() != row.architecture) continue;
+    auto family = row.make(model, keys);
+    UnreadKeys unread = judge_unread(keys, family->config());
+    family->warnings_ = std::move(unread.unknown);
+    objections = std::move(unread.refused);
+    for (auto& unused : family->unused_tensors(model)) objections.push_back(std::move(unused));
+    return family;
+  }
+  throw input_error("{}: general.architecture {} is not supported: expected one of {}", model.path(),
+                    quote(keys.architecture()), supported());
+}
+
 std::unique_ptr<Family> Family::create(const gguf::Model& model) {
-  const std::string architecture = model.require_string("general.architecture");
-  for (const auto& row : families)
-    if (architecture == row.architecture) return row.make(model);
-  throw input_error("{}: general.architecture \"{}\" is not supported: expected one of {}", model.path(),
-                    architecture, supported());
+  std::vector<std::string> objections;
+  auto family = make(model, objections);
+  if (!objections.empty())
+    throw input_error(
+        "{}: {}{}", model.path(), objections.front(),
+        objections.size() == 1 ? "" : fmt::format(" (and {} more: see weir info)", objections.size() - 1));
+  return family;
+}
+
+Family::Verdict Family::examine(const gguf::Model& model) {
+  Verdict verdict;
+  try {
+    verdict.warnings = make(model, verdict.objections)->warnings();
+  } catch (const Error& error) {
+    verdict.objections = {error.what()};
+  }
+  return verdict;
+}
+
+void Family::require_rows(const gguf::Model& model, int tokens) const {
+  if (tokens > config_.vocab)
+    throw input_error("{}: the tokenizer has {} tokens but token_embd.weight has {} rows", model.path(),
+                      tokens, config_.vocab);
+}
+
+/// Tensors of no named part, in the file's order. Silence about one would be a different model's output.
+std::vector<std::string> Family::unused_tensors(const gguf::Model& model) const {
+  std::set<const gguf::Tensor*> used = used_;
+  used.insert(resident_.begin(), resident_.end());
+  for (const auto& layer : experts_)
+    for (const auto& named : layer) used.insert(named.tensor);
+  std::vector<std::string> lines;
+  for (const auto& tensor : model.tensors()) {
+    if (used.count(&tensor)) continue;
+    const std::string name = printable(tensor.name);
+    if (const auto layer = layer_of(tensor.name); layer && *layer >= config_.layers)
+      lines.push_back(
+          fmt::format("tensor {} is of layer {}, but {}.block_count is {}: expected layers 0 to {}", name,
+                      *layer, config_.architecture, config_.layers, config_.layers - 1));
+    else
+      lines.push_back(fmt::format("tensor {} is not used by {}", name, config_.architecture));
+  }
+  return lines;
 }
 
 void Family::need_vector(const gguf::Model& model, const std::string& name, int64_t n) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "experts/runner.h"
 #include "experts/store.h"
 #include "gguf/reader.h"
+#include "model/architecture_keys.h"
 #include "model/config.h"
 #include "model/operation_probe.h"
 #include "model/weights.h"
@@ -37,15 +39,27 @@ struct ForwardArgs {
 
 class Family {
  public:
-  /// Reads the configuration and checks every tensor it will use (presence, shape, block format); loads
-  /// nothing. Throws Error (input) naming file and field, also for an architecture without a family.
+  /// Reads the configuration and checks every tensor it will use (presence, shape, block format), then that
+  /// the file holds nothing else that matters: each tensor must be used, each key of the architecture read or
+  /// without effect. Loads nothing. Throws Error (input) naming file and field, also for an architecture
+  /// without a family.
   static std::unique_ptr<Family> create(const gguf::Model& model);
+  struct Verdict {
+    std::vector<std::string> objections;  ///< every reason for which create() would refuse, a line each
+    std::vector<std::string> warnings;    ///< as warnings(), where the file got that far
+  };
+  /// What create() would say; never throws for what is in the file.
+  static Verdict examine(const gguf::Model& model);
   /// "qwen3moe, qwen3": for messages.
   static std::string supported();
   static bool supports(std::string_view architecture);
 
   virtual ~Family() = default;
   const ModelConfig& config() const { return config_; }
+  /// Lines for the user: keys of the architecture that nobody knows.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  /// Throws Error where a tokenizer of so many tokens has ids beyond the embedding's rows.
+  void require_rows(const gguf::Model& model, int tokens) const;
   /// Tensors to keep in memory.
   const std::vector<const gguf::Tensor*>& resident() const { return resident_; }
   /// Routed experts, per layer (empty for a dense layer).
@@ -67,7 +81,9 @@ class Family {
   static constexpr int head_rows = 16;
 
  protected:
-  /// Adds a resident tensor after checking its shape; vectors must be F32, matrices computable.
+  /// Adds a resident tensor after checking its shape; vectors must be F32, matrices computable. One that the
+  /// family may do without is looked up with Model::find first. What a family reads but names in no need_
+  /// call (a table it computes with on the host) is handed to use(): a tensor that is neither is refused.
   void need_vector(const gguf::Model& model, const std::string& name, int64_t n);
   void need_matrix(const gguf::Model& model, const std::string& name, int64_t in, int64_t out);
   /// Shows the residual stream to the probe, where there is one.
@@ -80,13 +96,22 @@ class Family {
   void need_attention(const gguf::Model& model, int layer);
   /// Adds a layer's routed experts: gate and up (or gate_up fused) and down.
   void need_experts(const gguf::Model& model, int layer);
+  void use(const gguf::Tensor& tensor) { used_.insert(&tensor); }
 
   ModelConfig config_;
   std::vector<const gguf::Tensor*> resident_;
   std::vector<std::vector<ExpertStore::Named>> experts_;
+
+ private:
+  static std::unique_ptr<Family> make(const gguf::Model& model, std::vector<std::string>& objections);
+  std::vector<std::string> unused_tensors(const gguf::Model& model) const;
+
+  std::set<const gguf::Tensor*> used_;
+  std::vector<std::string> warnings_;
 };
 
-std::unique_ptr<Family> make_qwen3moe(const gguf::Model& model);
-std::unique_ptr<Family> make_qwen3(const gguf::Model& model);
+// Each reads its configuration through `keys`, of the same model.
+std::unique_ptr<Family> make_qwen3moe(const gguf::Model& model, ArchitectureKeys& keys);
+std::unique_ptr<Family> make_qwen3(const gguf::Model& model, ArchitectureKeys& keys);
 
 }  // namespace weir

@@ -15,7 +15,7 @@ namespace {
 
 class Qwen3 final : public Family {
  public:
-  explicit Qwen3(const gguf::Model& model);
+  Qwen3(const gguf::Model& model, ArchitectureKeys& keys);
   uint64_t activation_bytes(int max_rows) const override;
   ScratchNeeds scratch_needs(int max_rows) const override;
   void bind(Device& device, const Weights& weights, int max_rows) override;
@@ -40,8 +40,8 @@ class Qwen3 final : public Family {
   Buffer gate_, up_;  // [rows, ff]
 };
 
-Qwen3::Qwen3(const gguf::Model& model) {
-  config_ = read_common_config(model);
+Qwen3::Qwen3(const gguf::Model& model, ArchitectureKeys& keys) {
+  config_ = read_common_config(keys);
   const auto& c = config_;
   if (c.ff < 1)
     throw input_error("{}: {}.feed_forward_length is {}: expected at least 1", model.path(), c.architecture,
@@ -114,6 +114,8 @@ void Qwen3::feed_forward(const Layer& l, int rows) {
 
 }  // namespace
 
-std::unique_ptr<Family> make_qwen3(const gguf::Model& model) { return std::make_unique<Qwen3>(model); }
+std::unique_ptr<Family> make_qwen3(const gguf::Model& model, ArchitectureKeys& keys) {
+  return std::make_unique<Qwen3>(model, keys);
+}
 
 }  // namespace weir

@@ -16,7 +16,7 @@ namespace {
 
 class Qwen3Moe final : public Family {
  public:
-  explicit Qwen3Moe(const gguf::Model& model);
+  Qwen3Moe(const gguf::Model& model, ArchitectureKeys& keys);
   uint64_t activation_bytes(int max_rows) const override;
   ScratchNeeds scratch_needs(int max_rows) const override;
   void bind(Device& device, const Weights& weights, int max_rows) override;
@@ -41,9 +41,9 @@ class Qwen3Moe final : public Family {
   Buffer ids_, weights_;  // [rows, top_k]
 };
 
-Qwen3Moe::Qwen3Moe(const gguf::Model& model) {
-  config_ = read_common_config(model);
-  read_expert_config(model, config_);
+Qwen3Moe::Qwen3Moe(const gguf::Model& model, ArchitectureKeys& keys) {
+  config_ = read_common_config(keys);
+  read_expert_config(keys, config_);
   const auto& c = config_;
   experts_.resize(static_cast<size_t>(c.layers));
   need_ends(model);
@@ -116,6 +116,8 @@ void Qwen3Moe::moe(int index, const ForwardArgs& args) {
 
 }  // namespace
 
-std::unique_ptr<Family> make_qwen3moe(const gguf::Model& model) { return std::make_unique<Qwen3Moe>(model); }
+std::unique_ptr<Family> make_qwen3moe(const gguf::Model& model, ArchitectureKeys& keys) {
+  return std::make_unique<Qwen3Moe>(model, keys);
+}
 
 }  // namespace weir
