@@ -229,7 +229,8 @@ struct Choice {
   int32_t first_not_finite = -1;  ///< the first that is NaN or +inf, or -1
 };
 
-/// choice[r] from logits[r, :]; the `banned` ids count as -inf.
+/// choice[r] from logits[r, :]; the `banned` ids count as -inf. Ids from `choosable` on, which a head can
+/// have above the tokenizer's last, are never chosen, but a logit of theirs that is not finite is reported.
 struct ChooseArgs {
   const float* logits = nullptr;  ///< [rows, n]
   int rows = 0;
@@ -237,6 +238,7 @@ struct ChooseArgs {
   const int32_t* banned = nullptr;  ///< [banned_count], device memory
   int banned_count = 0;
   Choice* choice = nullptr;  ///< [rows], device memory
+  int64_t choosable = 0;     ///< 1 to n; 0: all n
 };
 
 struct GatedArgs {

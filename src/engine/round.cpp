@@ -77,7 +77,7 @@ void Round::close_account() {
   if (!open && e_.waiting_.empty()) ledger->end_generation();
 }
 
-Round::Round(Engine& engine) : e_(engine), sampler_(engine.config().vocab) {
+Round::Round(Engine& engine) : e_(engine), sampler_(engine.tokenizer().size()) {
   const auto rows = static_cast<size_t>(std::max(e_.options_.prefill_chunk, e_.options_.lanes));
   const auto vocab = static_cast<size_t>(e_.config().vocab);
   Device& d = *e_.device_;
@@ -255,7 +255,7 @@ void Round::head(size_t first) {
     }
     const size_t banned = outputs[begin].ban ? e_.end_tokens_.size() : 0;
     d.choose({logits, static_cast<int>(end - begin), e_.config().vocab, end_tokens_.as<int32_t>(),
-              static_cast<int>(banned), choices_.as<Choice>() + begin});
+              static_cast<int>(banned), choices_.as<Choice>() + begin, e_.tokenizer().size()});
     chosen = true;
   }
   if (chosen) d.download(host_choices_.data(), choices_.data(), outputs.size() * sizeof(Choice));

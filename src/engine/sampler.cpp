@@ -63,30 +63,32 @@ float penalised(float logit, float penalty) { return logit <= 0 ? logit * penalt
 
 }  // namespace
 
-Sampler::Sampler(int vocab) {
-  candidates_.reserve(static_cast<size_t>(vocab));
-  weights_.reserve(static_cast<size_t>(vocab));
-  blocks_.reserve(static_cast<size_t>(vocab) / block + 1);
+Sampler::Sampler(int tokens) : tokens_(static_cast<size_t>(tokens)) {
+  candidates_.reserve(tokens_);
+  weights_.reserve(tokens_);
+  blocks_.reserve(tokens_ / block + 1);
 }
 
-uint64_t Sampler::host_bytes(int vocab) {
-  const auto n = static_cast<uint64_t>(vocab);
+uint64_t Sampler::host_bytes(int tokens) {
+  const auto n = static_cast<uint64_t>(tokens);
   return n * (sizeof(Candidate) + sizeof(float)) + (n / block + 1) * sizeof(Candidate);
 }
 
 bool Sampler::is_argmax(const SamplerOptions& o) { return is_greedy(o) && !penalises(o); }
 
 int64_t Sampler::read(std::span<const float> logits) {
-  logits_ = logits;
+  logits_ = logits.first(std::min(tokens_, logits.size()));
   blocks_.clear();
   Mask good = {-1, -1, -1, -1};
   size_t i = 0;
-  for (; i + block <= logits.size(); i += block)
+  for (; i + block <= logits_.size(); i += block)
     blocks_.push_back(rank(largest_of_block(&logits[i], good), i));
-  const auto rest = logits.subspan(i);
+  const auto rest = logits_.subspan(i);
   if (!rest.empty()) blocks_.push_back(rank(*std::max_element(rest.begin(), rest.end()), i));
   const auto is_good = [](float logit) { return logit <= greatest_finite; };
-  if ((good[0] & good[1] & good[2] & good[3]) && std::all_of(rest.begin(), rest.end(), is_good)) return -1;
+  const auto unblocked = logits.subspan(i);  // what cannot be chosen is among them
+  if ((good[0] & good[1] & good[2] & good[3]) && std::all_of(unblocked.begin(), unblocked.end(), is_good))
+    return -1;
   return std::find_if_not(logits.begin(), logits.end(), is_good) - logits.begin();
 }
 
@@ -144,6 +146,8 @@ void Sampler::find_penalised(std::span<const Token> recent, const SamplerOptions
   penalised_.assign(recent.end() - static_cast<std::ptrdiff_t>(last), recent.end());
   std::sort(penalised_.begin(), penalised_.end());
   penalised_.erase(std::unique(penalised_.begin(), penalised_.end()), penalised_.end());
+  while (!penalised_.empty() && static_cast<size_t>(penalised_.back()) >= logits_.size())
+    penalised_.pop_back();  // a prompt may hold ids that cannot be chosen
 }
 
 void Sampler::keep_top_p(float p) {

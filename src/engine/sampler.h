@@ -13,15 +13,17 @@ namespace weir {
 
 class Sampler {
  public:
-  explicit Sampler(int vocab);
+  /// Chooses among the first `tokens` ids: rows may be longer, where a head has rows above the tokenizer's
+  /// last token.
+  explicit Sampler(int tokens);
   /// What a sampler keeps, at most; beside it four bytes for each token that a penalty looks back on.
-  static uint64_t host_bytes(int vocab);
+  static uint64_t host_bytes(int tokens);
   /// Whether choose() takes the largest logit with these options, ties to the lower id, whatever the tokens
   /// before are.
   static bool is_argmax(const SamplerOptions& options);
 
-  /// Reads a row [vocab], the one that choose() chooses from: it stays where it is until then. Index of the
-  /// first logit that is NaN or +inf, or -1; where there is one, there is nothing to choose.
+  /// Reads a row, the one that choose() chooses from: it stays where it is until then. Index of the first
+  /// logit of the whole row that is NaN or +inf, or -1; where there is one, there is nothing to choose.
   int64_t read(std::span<const float> logits);
   /// From the row read last, any logit of which may have been lowered since (-inf bans a token). `recent` are
   /// the tokens before `position` (the newest last); `position` is the absolute position of the token to be
@@ -41,7 +43,8 @@ class Sampler {
   void keep_min_p(float p);
   Token draw(float temperature, uint64_t seed, int position);
 
-  std::span<const float> logits_;  ///< the row read last
+  size_t tokens_;
+  std::span<const float> logits_;  ///< of the row read last, those that may be chosen
   std::vector<Candidate> blocks_;  ///< bounds of its blocks' candidates: the largest logit at the first id
   std::vector<Candidate> candidates_;
   std::vector<float> weights_;

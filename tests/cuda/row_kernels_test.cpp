@@ -173,17 +173,20 @@ TEST_P(CudaRows, ChoosesTheLargestAndTheFirstThatIsNotFinite) {
     }
     const std::vector<int32_t> banned = {40, 3};
     std::vector<Choice> expected(rows);
-    cpu_->choose({x.data(), rows, n, banned.data(), 2, expected.data()});
     const OnDevice<float> dx(x);
     const OnDevice<int32_t> dbanned(banned);
     const OnDevice<Choice> choice(rows);
     const OnDevice<uint8_t> partial(choose_partial_bytes(rows));
-    for (int again = 0; again < 2; ++again) {
-      choose(s_, {dx.data(), rows, n, dbanned.data(), 2, choice.data()}, partial.data());
+    for (int64_t choosable : {int64_t{0}, n, (n + 1) / 2}) {
+      cpu_->choose({x.data(), rows, n, banned.data(), 2, expected.data(), choosable});
+      choose(s_, {dx.data(), rows, n, dbanned.data(), 2, choice.data(), choosable}, partial.data());
       const auto got = choice.host();
       for (size_t r = 0; r < rows; ++r) {
         EXPECT_EQ(got[r].token, expected[r].token) << n << " " << r;
         EXPECT_EQ(got[r].first_not_finite, expected[r].first_not_finite) << n << " " << r;
+        if (choosable > 0) {
+          EXPECT_LT(got[r].token, choosable) << n << " " << r;
+        }
       }
     }
   }

@@ -164,6 +164,7 @@ TEST_F(CudaRowOperations, ChoosesAsTheCpuDoes) {
           args.logits = bench.put(logits), args.rows = rows, args.n = n;
           args.banned = banned.empty() ? nullptr : bench.put(banned);
           args.banned_count = static_cast<int>(banned.size());
+          args.choosable = n - static_cast<int64_t>(banned.size()) % n;  // all, or one or three less
           args.choice = bench.put(std::vector<Choice>(static_cast<size_t>(rows), Choice{-7, -7}));
           device.choose(args);
           Floats result;

@@ -157,6 +157,20 @@ TEST(CpuDevice, ChoosesTheLargestLogitTheLowerIdOfEqualsAndNoBannedOne) {
   EXPECT_EQ(choice[3].first_not_finite, 2);
 }
 
+TEST(CpuDevice, ChoosesNoIdAboveTheChoosableButReportsOneThatIsNotFinite) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Floats logits = {1,    3,    2, 9,    // the largest cannot be chosen
+                         -inf, -inf, 5, inf,  // neither can these: the lowest id is left
+                         4,    3,    2, 1};
+  Choice choice[3];
+  make_cpu_device(2)->choose({logits.data(), 3, 4, nullptr, 0, choice, 2});
+  EXPECT_EQ(choice[0].token, 1);
+  EXPECT_EQ(choice[1].token, 0);
+  EXPECT_EQ(choice[1].first_not_finite, 3);
+  EXPECT_EQ(choice[2].token, 0);
+  EXPECT_EQ(choice[2].first_not_finite, -1);
+}
+
 TEST(CpuDevice, ReserveKeepsTheLargestOfAllNeeds) {
   const auto device = make_cpu_device(1);
   device->reserve({.rows = 8, .max_in = 256});

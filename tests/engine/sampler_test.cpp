@@ -234,6 +234,24 @@ TEST(Sampler, RowsReadByBlocksGiveTheChoicesOfAPlainSort) {
   }
 }
 
+TEST(Sampler, IdsAboveItsTokensAreCheckedAndNeverChosen) {
+  for (const int tokens : {1, 5, 127, 128, 129, 300}) {
+    const auto count = static_cast<size_t>(tokens);
+    std::vector<float> logits(count + 300, 9.0f);
+    std::fill_n(logits.begin(), count, 1.0f);
+    Sampler sampler(tokens);
+    SamplerOptions o = plain();
+    o.repeat_penalty = 2;
+    ASSERT_EQ(sampler.read(logits), -1);
+    for (int i = 0; i < 200; ++i) {
+      o.greedy = i % 2 == 0;
+      ASSERT_LT(sampler.choose(std::vector<Token>{tokens, tokens + 7}, o, i), tokens);
+    }
+    logits[count + 5] = nan;
+    ASSERT_EQ(sampler.read(logits), tokens + 5);
+  }
+}
+
 TEST(Sampler, ALoweredLogitMakesNoRoomForALaterOneOfATie) {
   std::vector<float> logits(6000, 0.0f);
   logits[0] = logits[1000] = logits[5001] = logits[5002] = 5;

@@ -228,9 +228,10 @@ void Builder::layer(int index) {
 gguf::Writer Builder::build() {
   metadata();
   vocabulary();
-  weight("token_embd.weight", o_.embedding, {o_.hidden, tiny_vocabulary_size()});
+  const int rows = tiny_vocabulary_size() + o_.spare_rows;
+  weight("token_embd.weight", o_.embedding, {o_.hidden, rows});
   norm("output_norm.weight", o_.hidden);
-  if (!o_.tied_head) weight("output.weight", o_.output, {o_.hidden, tiny_vocabulary_size()});
+  if (!o_.tied_head) weight("output.weight", o_.output, {o_.hidden, rows});
   for (int i = 0; i < o_.layers; ++i) layer(i);
   return std::move(writer_);
 }

@@ -32,6 +32,7 @@ struct TinyModelOptions {
   bool fused_gate_up = false;  ///< ffn_gate_up_exps (of gate_types) instead of two tensors
   bool tied_head = false;      ///< no output.weight
   float router_scale = 4.0f;   ///< of the router's rows: larger makes routing more decided, further from ties
+  int spare_rows = 0;          ///< rows of the embedding and the head above the tokenizer's last token
   std::string tokenizer_model = "gpt2";
   std::string pretokenizer = "qwen2";
   uint64_t seed = 1;

@@ -161,6 +161,7 @@ void CpuDevice::choose(const ChooseArgs& args) {
   constexpr float greatest = std::numeric_limits<float>::max(),
                   least = -std::numeric_limits<float>::infinity();
   const auto banned = std::span(args.banned, static_cast<size_t>(args.banned_count));
+  const int64_t choosable = args.choosable > 0 ? args.choosable : args.n;
   team_.run(args.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       const float* row = args.logits + r * args.n;
@@ -169,7 +170,7 @@ void CpuDevice::choose(const ChooseArgs& args) {
       for (int64_t i = 0; i < args.n; ++i) {
         const auto id = static_cast<int32_t>(i);
         if (!(row[i] <= greatest) && choice.first_not_finite < 0) choice.first_not_finite = id;
-        if (choice.token >= 0 && !(row[i] > best)) continue;
+        if (i >= choosable || (choice.token >= 0 && !(row[i] > best))) continue;
         const bool out = std::find(banned.begin(), banned.end(), id) != banned.end();
         if (choice.token >= 0 && out) continue;
         choice.token = id, best = out || std::isnan(row[i]) ? least : row[i];

@@ -41,7 +41,8 @@ struct Best {
 __device__ __forceinline__ void take_value(Best& best, float logit, uint32_t id, const ChooseArgs& a) {
   if (!(logit <= 3.4028234e38f) && best.not_finite < id_order(id)) best.not_finite = id_order(id);
   uint32_t value = value_order(logit);
-  if (value <= best.value) return;  // a thread's ids grow: the lower one keeps its place
+  // A thread's ids grow: the lower one keeps its place.
+  if (value <= best.value || id >= static_cast<uint32_t>(a.choosable)) return;
   for (int b = 0; b < a.banned_count; ++b)
     if (static_cast<uint32_t>(a.banned[b]) == id) value = value_order(-__uint_as_float(0x7f800000u));
   if (value <= best.value) return;
@@ -174,11 +175,14 @@ size_t choose_partial_bytes(int rows) { return static_cast<size_t>(rows) * sizeo
 void choose(Stream& s, const ChooseArgs& args, void* partial) {
   if (args.rows == 0) return;
   WEIR_CHECK(args.n > 0 && args.n < int64_t{1} << 31, "{} logits", args.n);
+  ChooseArgs settled = args;
+  if (settled.choosable == 0) settled.choosable = args.n;
+  WEIR_CHECK(settled.choosable > 0 && settled.choosable <= args.n, "{} of {}", settled.choosable, args.n);
   const bool vector = args.n % 4 == 0 && reinterpret_cast<uintptr_t>(args.logits) % sizeof(float4) == 0;
   const int64_t wanted = (args.n + values_a_block - 1) / values_a_block;
   const auto blocks = static_cast<unsigned>(wanted < most_choose_blocks ? wanted : most_choose_blocks);
   launch(s, "choose", vector ? choose_kernel<true> : choose_kernel<false>,
-         dim3(blocks, static_cast<unsigned>(args.rows)), dim3(threads), 0, args,
+         dim3(blocks, static_cast<unsigned>(args.rows)), dim3(threads), 0, settled,
          static_cast<ChooseState*>(partial));
 }
 
