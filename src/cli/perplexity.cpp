@@ -83,7 +83,7 @@ int perplexity(const Arguments& arguments) {
   check_output_paths(options.model, {flags.ledger_json, flags.trace, flags.route_trace});
   LedgerOutputs outputs(flags);
   const auto engine = open_engine(options);
-  const auto tokens = engine->tokenizer().encode(text, {});
+  const auto tokens = engine->tokenizer().encode(text, {.add_end = true});
   catch_interrupts();
   const auto c = static_cast<size_t>(options.context);
   size_t windows = tokens.size() / c;

@@ -16,13 +16,16 @@ namespace weir::cli {
 int tokenize(const Arguments& arguments) {
   std::string model_path, positional, file;
   std::optional<std::string> text_option;
-  bool json = false, no_special = false;
+  bool json = false, no_special = false, scored = false;
   CommandLine line("tokenize", "Prints the token ids and pieces of a text.");
   line.option("-m,--model", &model_path, "model file");
   line.positional("MODEL", &positional, "model file, instead of -m");
   line.option("-p,--prompt", &text_option, "the text");
   line.option("-f,--file", &file, "file with the text");
   line.flag("--no-parse-special", &no_special, "control tokens written in the text are text");
+  line.flag("--scored", &scored,
+            "as perplexity takes it: with the end token that the model asks for (add_eos_token); default: as "
+            "run takes a prompt");
   line.flag("--json", &json, "one line of JSON on stdout");
   if (!line.parse(arguments)) return 0;
   if (model_path.empty()) model_path = positional;
@@ -30,7 +33,7 @@ int tokenize(const Arguments& arguments) {
   const std::string text = prompt_text(text_option, file);
   const auto model = gguf::Model::open(model_path);
   const auto tokenizer = Tokenizer::load(model);
-  const auto tokens = tokenizer->encode(text, {.add_special = true, .parse_special = !no_special});
+  const auto tokens = tokenizer->encode(text, {.parse_special = !no_special, .add_end = scored});
   if (json) {
     nlohmann::ordered_json pieces = nlohmann::ordered_json::array();
     for (const Token t : tokens) pieces.push_back(replace_invalid_utf8(tokenizer->piece(t, true)));

@@ -132,7 +132,7 @@ class ByteLevelTokenizer : public Tokenizer {
       for (const std::string_view word : pretokenizer_.split(fragment.text))
         bpe_.encode(word, scratch, tokens);
     }
-    if (options.add_special && adds_eos_) tokens.push_back(eos_);
+    if (options.add_end && adds_eos_) tokens.push_back(eos_);
     return tokens;
   }
 

@@ -23,8 +23,11 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   struct EncodeOptions {
-    bool add_special = true;    ///< prepend BOS / append EOS where the model asks for it
+    bool add_special = true;    ///< prepend BOS where the model asks for it
     bool parse_special = true;  ///< control tokens written in the text become their ids
+    /// Append EOS where the model asks for it (add_eos_token): for a text that is embedded or scored as a
+    /// whole. One that is to be continued has no end.
+    bool add_end = false;
   };
   /// Throws Error (input) with the byte offset where `text` is not valid UTF-8.
   virtual std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const = 0;

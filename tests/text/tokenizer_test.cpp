@@ -77,7 +77,7 @@ TEST(Tokenizer, TextAroundASpecialTokenIsSplitOnItsOwn) {
   EXPECT_THAT(tokenizer->encode("  <s>", parsing), ElementsAre(256, special));
 }
 
-TEST(Tokenizer, BeginAndEndAreAddedWhereTheModelAsks) {
+TEST(Tokenizer, BeginAndEndAreAddedWhereTheModelAsksAndTheEndWhereNothingFollows) {
   Vocabulary vocabulary = special_vocabulary();
   vocabulary.bos = 256;
   vocabulary.eos = 257;
@@ -86,8 +86,9 @@ TEST(Tokenizer, BeginAndEndAreAddedWhereTheModelAsks) {
   vocabulary.add_eos = true;
   const auto tokenizer = make_tokenizer(vocabulary);
   EXPECT_TRUE(tokenizer->adds_bos());
-  EXPECT_THAT(tokenizer->encode("", parsing), ElementsAre(256, 257));
-  EXPECT_THAT(tokenizer->encode("<s>a", parsing), ElementsAre(256, 256, 'a', 257));
+  EXPECT_THAT(tokenizer->encode("", parsing), ElementsAre(256));
+  EXPECT_THAT(tokenizer->encode("<s>a", parsing), ElementsAre(256, 256, 'a'));
+  EXPECT_THAT(tokenizer->encode("a", {.add_end = true}), ElementsAre(256, 'a', 257));
   EXPECT_TRUE(tokenizer->encode("", plain).empty());
 }
 

@@ -72,7 +72,9 @@ TEST_F(VocabularyFile, IsReadWhole) {
   EXPECT_THAT(vocabulary.ends, ElementsAre(6, 7, 4, 8));
   EXPECT_EQ(vocabulary.add_bos, true);
   EXPECT_TRUE(vocabulary.add_eos);
-  EXPECT_THAT(Tokenizer::load(model())->encode("abc", {}), ElementsAre(3, 257, 4));
+  const auto tokenizer = Tokenizer::load(model());
+  EXPECT_THAT(tokenizer->encode("abc", {}), ElementsAre(3, 257));
+  EXPECT_THAT(tokenizer->encode("abc", {.add_end = true}), ElementsAre(3, 257, 4));
 }
 
 TEST_F(VocabularyFile, AbsentIdsAndFlagsStayOpen) {
