@@ -14,7 +14,11 @@ namespace {
 constexpr std::string_view gpt2_expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
 
-constexpr std::array<PretokenizerRow, 6> rows = {{
+constexpr std::string_view llama3_expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+constexpr std::array<PretokenizerRow, 7> rows = {{
     {.name = "qwen2",
      .expression = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
                    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
@@ -27,17 +31,58 @@ constexpr std::array<PretokenizerRow, 6> rows = {{
                    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
                    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
                    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {.name = "llama-bpe",
-     .expression = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-                   R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     .ignore_merges = true,
-     .adds_bos = true},
+    {.name = "llama-bpe", .expression = llama3_expression, .ignore_merges = true, .adds_bos = true},
+    {.name = "dbrx", .expression = llama3_expression},
     {.name = "olmo", .expression = gpt2_expression},
     {.name = "gpt-2", .expression = gpt2_expression},
 }};
 
-// Frames of the interpreter may take this much; our expressions need a few KiB at any length of text.
-constexpr uint32_t heap_limit_kib = 1u << 20;
+struct Synonym {
+  std::string_view name, row;
+};
+
+// What llama.cpp takes for the same expression with the same flags (src/llama-vocab.cpp, late 2026). Not
+// here: its names for gpt-2 that append a separator or strip around a mask token (jina-v1-en, jina-v2-code,
+// jina-v2-de, jina-v2-es, roberta-bpe, modern-bert).
+constexpr std::array<Synonym, 34> synonyms = {{
+    {"deepseek-r1-qwen", "qwen2"},
+    {"f2llmv2", "qwen2"},
+    {"grok-2", "qwen2"},
+    {"hunyuan", "qwen2"},
+    {"kormo", "qwen2"},
+    {"megrez", "qwen2"},
+    {"solar-open", "qwen2"},
+    {"stablelm2", "qwen2"},
+    {"kanana2", "gpt-4o"},
+    {"llama4", "gpt-4o"},
+    {"minimax-m2", "gpt-4o"},
+    {"talkie", "gpt-4o"},
+    {"falcon-h1", "llama-bpe"},
+    {"falcon3", "llama-bpe"},
+    {"jina-v5-nano", "llama-bpe"},
+    {"lfm2", "llama-bpe"},
+    {"llama-v3", "llama-bpe"},
+    {"llama3", "llama-bpe"},
+    {"midm-2.0", "llama-bpe"},
+    {"pixtral", "llama-bpe"},
+    {"chatglm-bpe", "dbrx"},
+    {"glm4", "dbrx"},
+    {"smaug-bpe", "dbrx"},
+    {"a.x-4.0", "gpt-2"},
+    {"exaone4", "gpt-2"},
+    {"gigachat", "gpt-2"},
+    {"granite-docling", "gpt-2"},
+    {"jais", "gpt-2"},
+    {"jina-de", "gpt-2"},
+    {"jina-es", "gpt-2"},
+    {"mellum", "gpt-2"},
+    {"mpt", "gpt-2"},
+    {"phi-2", "gpt-2"},
+    {"trillion", "gpt-2"},
+}};
+
+// Frames of the interpreter may take this much; our expressions need less at any length of text.
+constexpr uint32_t heap_limit_kib = 64;
 
 std::string pcre2_message(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
@@ -56,6 +101,9 @@ struct Free {
 std::span<const PretokenizerRow> pretokenizer_rows() { return rows; }
 
 const PretokenizerRow* find_pretokenizer(std::string_view name) {
+  for (const Synonym& synonym : synonyms) {
+    if (synonym.name == name) return find_pretokenizer(synonym.row);
+  }
   for (const PretokenizerRow& row : rows) {
     if (row.name == name) return &row;
   }
@@ -68,7 +116,7 @@ std::string pretokenizer_names() {
     if (!names.empty()) names += ", ";
     names += row.name;
   }
-  return names;
+  return names + " and other names of these";
 }
 
 std::string Pretokenizer::expand_white_space(std::string_view expression) {

@@ -1,5 +1,6 @@
 // Cuts a text into the words that byte-pair merges may not cross. A pre-tokenizer is a row of data: its GGUF
-// name, a regular expression, and the defaults that come with it. Adding one adds a row to pretokenizer.cpp.
+// name, a regular expression, and the defaults that come with it. Adding one adds a row to pretokenizer.cpp;
+// so does another name of one.
 // Knows no vocabulary.
 #pragma once
 
@@ -19,9 +20,9 @@ struct PretokenizerRow {
 };
 
 std::span<const PretokenizerRow> pretokenizer_rows();
-/// Null where no row has that name.
+/// By a row's name or another name of it. Null where there is none.
 const PretokenizerRow* find_pretokenizer(std::string_view name);
-/// "qwen2, qwen35, ...", for messages.
+/// "qwen2, qwen35, ... and other names of these", for messages.
 std::string pretokenizer_names();
 
 class Pretokenizer {

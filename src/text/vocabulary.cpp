@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "gguf/reader.h"
 #include "text/tokenizer_keys.h"
 
@@ -23,11 +24,12 @@ constexpr std::array end_keys = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.
                                  "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
                                  "tokenizer.ggml.fim_sep_token_id"};
 
+/// Files are published with 2^32 - 1 for "none": -1 with a warning for what is outside the vocabulary.
 Token checked_id(const gguf::Model& model, const char* key, int64_t id, size_t tokens) {
-  if (id < 0 || static_cast<uint64_t>(id) >= tokens) {
-    throw input_error("{}: {} is {}, outside the {} tokens of the vocabulary", model.path(), key, id, tokens);
-  }
-  return static_cast<Token>(id);
+  if (id >= 0 && static_cast<uint64_t>(id) < tokens) return static_cast<Token>(id);
+  warn("{}: {} is {}, outside the {} tokens of the vocabulary: there is no such token", model.path(), key, id,
+       tokens);
+  return -1;
 }
 
 /// -1 where the key is absent.
@@ -58,10 +60,10 @@ std::vector<TokenType> types(const gguf::Model& model, size_t tokens) {
   std::vector<TokenType> result(tokens);
   for (size_t i = 0; i < tokens; ++i) {
     const int64_t type = array->integer(i);
-    if (type < 1 || type > 6) {
-      throw input_error("{}: {}[{}] is {}: a type from 1 to 6 is needed", model.path(), types_key, i, type);
+    if (type < 0 || type > 6) {
+      throw input_error("{}: {}[{}] is {}: a type from 0 to 6 is needed", model.path(), types_key, i, type);
     }
-    result[i] = static_cast<TokenType>(type);
+    result[i] = type == 0 ? TokenType::normal : static_cast<TokenType>(type);  // 0: undefined
   }
   return result;
 }
@@ -90,7 +92,8 @@ Vocabulary load_vocabulary(const gguf::Model& model) {
   }
   if (const gguf::Array* several = model.array(several_ends_key)) {
     for (const int64_t id : several->integers()) {
-      vocabulary.ends.push_back(checked_id(model, several_ends_key, id, tokens));
+      if (const Token end = checked_id(model, several_ends_key, id, tokens); end >= 0)
+        vocabulary.ends.push_back(end);
     }
   }
   vocabulary.add_bos = model.boolean("tokenizer.ggml.add_bos_token");

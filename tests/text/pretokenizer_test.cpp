@@ -60,6 +60,25 @@ TEST(Pretokenizer, WhiteSpaceIsUnicodesAndNotTheMongolianVowelSeparator) {
   EXPECT_EQ(Pretokenizer::expand_white_space(R"([^\s\p{L}]+|\s+(?!\S)|\[)"),
             R"([^\t-\r\x{85}\p{Z}\p{L}]+|[\t-\r\x{85}\p{Z}]+(?![^\t-\r\x{85}\p{Z}])|\[)");
 }
+TEST(Pretokenizer, OtherNamesOfARowFindIt) {
+  for (const char* name :
+       {"deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "hunyuan", "solar-open", "stablelm2", "grok-2"}) {
+    ASSERT_NE(find_pretokenizer(name), nullptr) << name;
+    EXPECT_EQ(find_pretokenizer(name)->name, "qwen2");
+  }
+  EXPECT_EQ(find_pretokenizer("llama3")->name, "llama-bpe");
+  EXPECT_EQ(find_pretokenizer("llama4")->name, "gpt-4o");
+  EXPECT_EQ(find_pretokenizer("phi-2")->name, "gpt-2");
+  // The expression of llama-bpe, without its flags.
+  EXPECT_EQ(find_pretokenizer("smaug-bpe")->expression, find_pretokenizer("llama-bpe")->expression);
+  EXPECT_FALSE(find_pretokenizer("smaug-bpe")->ignore_merges);
+  EXPECT_FALSE(find_pretokenizer("smaug-bpe")->adds_bos);
+  // Other expressions, or more than an expression.
+  for (const char* name : {"", "qwen", "seed-coder", "bailingmoe", "jais-2", "tekken", "smollm", "laguna",
+                           "jina-v2-es", "roberta-bpe", "minicpm5", "hunyuan-dense", "ufakzeka"})
+    EXPECT_EQ(find_pretokenizer(name), nullptr) << name;
+}
+
 
 TEST(Pretokenizer, EmptyTextHasNoWords) { EXPECT_TRUE(words("qwen2", "").empty()); }
 

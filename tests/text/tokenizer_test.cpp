@@ -173,7 +173,7 @@ TEST(Tokenizer, BadVocabulariesAreRefusedByName) {
   EXPECT_EQ(
       refusal([](Vocabulary& v) { v.pre = "klingon"; }),
       "tiny.gguf: tokenizer.ggml.pre is 'klingon', which is not supported (supported: qwen2, qwen35, gpt-4o, "
-      "llama-bpe, olmo, gpt-2)");
+      "llama-bpe, dbrx, olmo, gpt-2 and other names of these)");
   EXPECT_THAT(refusal([](Vocabulary& v) { v.types.pop_back(); }),
               HasSubstr("255 token types for 256 tokens"));
   EXPECT_THAT(refusal([](Vocabulary& v) { v.tokens.clear(), v.types.clear(); }),

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "gguf/reader.h"
@@ -113,7 +114,7 @@ TEST_F(VocabularyFile, TypesMustMatchTheTokens) {
   std::vector<int32_t> types(258, 1);
   types[20] = 7;
   set("tokenizer.ggml.token_type", types);
-  EXPECT_THAT(refusal(), HasSubstr("tokenizer.ggml.token_type[20] is 7: a type from 1 to 6 is needed"));
+  EXPECT_THAT(refusal(), HasSubstr("tokenizer.ggml.token_type[20] is 7: a type from 0 to 6 is needed"));
 }
 
 TEST_F(VocabularyFile, ArraysOfAnotherTypeAreRefused) {
@@ -121,15 +122,35 @@ TEST_F(VocabularyFile, ArraysOfAnotherTypeAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("tokenizer.ggml.merges has elements of type 5: strings are needed"));
 }
 
-TEST_F(VocabularyFile, IdsOutOfRangeAreRefused) {
+TEST_F(VocabularyFile, IdsOutOfRangeWarnOnceAndAreNone) {
   for (const char* key :
-       {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eom_token_id"}) {
-    set(key, 258u);
-    EXPECT_EQ(refusal(), fmt::format("{}: {} is 258, outside the 258 tokens of the vocabulary", path_, key));
-    leave_out(key);
-  }
-  set("tokenizer.ggml.eos_token_ids", std::vector<int32_t>{-1});
-  EXPECT_THAT(refusal(), HasSubstr("tokenizer.ggml.eos_token_ids is -1"));
+       {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", "tokenizer.ggml.unknown_token_id"})
+    set(key, 4294967295u);
+  set("tokenizer.ggml.eom_token_id", 258u);
+  set("tokenizer.ggml.eot_token_id", 4u);
+  set("tokenizer.ggml.eos_token_ids", std::vector<int32_t>{-1, 8});
+  testing::internal::CaptureStderr();
+  const Vocabulary vocabulary = load_vocabulary(model());
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(vocabulary.bos, -1);
+  EXPECT_EQ(vocabulary.eos, -1);
+  EXPECT_EQ(vocabulary.unknown, -1);
+  EXPECT_THAT(vocabulary.ends, ElementsAre(4, 8));
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 5) << warnings;
+  EXPECT_THAT(warnings, HasSubstr(path_ + ": tokenizer.ggml.bos_token_id is 4294967295, outside the 258 "
+                                          "tokens of the vocabulary: there is no such token"));
+  EXPECT_THAT(warnings, HasSubstr("tokenizer.ggml.eos_token_ids is -1"));
+  EXPECT_THAT(make_tokenizer(vocabulary)->encode("abc", {.add_end = true}), ElementsAre(257));
+}
+
+TEST_F(VocabularyFile, AnUndefinedTypeIsANormalToken) {
+  std::vector<int32_t> types(258, 0);
+  types[20] = 3;
+  set("tokenizer.ggml.token_type", types);
+  const Vocabulary vocabulary = load_vocabulary(model());
+  EXPECT_EQ(vocabulary.types[0], TokenType::normal);
+  EXPECT_EQ(vocabulary.types[20], TokenType::control);
+  EXPECT_THAT(make_tokenizer(vocabulary)->encode("abc", {}), ElementsAre(257));
 }
 
 }  // namespace
