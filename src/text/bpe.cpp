@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -13,7 +14,7 @@
 namespace weir {
 namespace {
 
-constexpr Symbol gone = -1;
+constexpr int32_t no_rank = std::numeric_limits<int32_t>::max();
 
 uint64_t pair_of(Symbol left, Symbol right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -106,45 +107,88 @@ Bpe::Bpe(const Vocabulary& vocabulary, WholeWords whole_words)
   if (whole_words == WholeWords::take) {
     for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
       const Symbol symbol = vocabulary.tokens[i].empty() ? tokens_ : interner.intern(vocabulary.tokens[i]);
-      if (symbol < tokens_) whole_words_.emplace(vocabulary.tokens[i], symbol);
+      if (symbol >= tokens_) continue;
+      whole_words_.emplace(vocabulary.tokens[i], symbol);
+      longest_whole_word_ = std::max(longest_whole_word_, vocabulary.tokens[i].size());
     }
   }
 }
 
-void Bpe::propose(Scratch& scratch, int32_t left, int32_t right) const {
-  if (left < 0 || right < 0) return;
-  const Symbol left_symbol = scratch.parts[static_cast<size_t>(left)].symbol;
-  const Symbol right_symbol = scratch.parts[static_cast<size_t>(right)].symbol;
-  if (const MergeTable::Merge* merge = merges_.find(left_symbol, right_symbol)) {
-    scratch.heap.push_back({merge->rank, left, right, left_symbol, right_symbol, merge->result});
+uint64_t Bpe::Scratch::bytes(uint64_t word) {
+  // The levels above the first hold a fifteenth of it, and one rank each for what does not divide.
+  return word * (sizeof(Symbol) + 2 * sizeof(int32_t)) + word / (fan_out - 1) * sizeof(int32_t) + 256;
+}
+
+/// Frees before it allocates, and at least doubles, so that a text of ever longer words moves little.
+template <typename T>
+static void grow(std::vector<T>& buffer, size_t size) {
+  if (buffer.capacity() < size) {
+    const size_t room = std::max(size, 2 * buffer.capacity());
+    buffer = {};
+    buffer.reserve(room);
+  }
+  buffer.resize(size);
+}
+
+void Bpe::Scratch::resize(size_t word) {
+  grow(symbols, word);
+  grow(lengths, word);
+  levels.assign({0, word});
+  for (size_t width = word; width > 1;) {
+    width = (width + fan_out - 1) / fan_out;
+    levels.push_back(levels.back() + width);
+  }
+  grow(ranks, levels.back());
+  std::fill(ranks.begin(), ranks.end(), no_rank);
+}
+
+void Bpe::Scratch::set_rank(size_t part, int32_t rank) {
+  ranks[part] = rank;
+  for (size_t level = 0; level + 2 < levels.size(); ++level) {
+    const size_t above = part / fan_out, first = levels[level] + above * fan_out;
+    const auto begin = ranks.begin() + static_cast<std::ptrdiff_t>(first),
+               end =
+                   ranks.begin() + static_cast<std::ptrdiff_t>(std::min(first + fan_out, levels[level + 1]));
+    const int32_t least = *std::min_element(begin, end);
+    int32_t& kept = ranks[levels[level + 1] + above];
+    if (kept == least) return;
+    kept = least;
+    part = above;
   }
 }
 
-void Bpe::merge(Scratch& scratch) const {
-  auto later = [](const Scratch::Candidate& a, const Scratch::Candidate& b) {
-    return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
-  };
-  auto& [parts, heap] = scratch;
-  heap.clear();
-  for (int32_t i = 1; i < static_cast<int32_t>(parts.size()); ++i) propose(scratch, i - 1, i);
-  std::make_heap(heap.begin(), heap.end(), later);
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), later);
-    const Scratch::Candidate best = heap.back();
-    heap.pop_back();
-    Scratch::Part& left = parts[static_cast<size_t>(best.left)];
-    Scratch::Part& right = parts[static_cast<size_t>(best.right)];
-    // Parts only grow, so equal symbols mean that neither changed since this was proposed.
-    if (left.symbol != best.left_symbol || right.symbol != best.right_symbol) continue;
-    left.symbol = best.result;
-    left.next = right.next;
-    right.symbol = gone;
-    if (left.next >= 0) parts[static_cast<size_t>(left.next)].previous = best.left;
-    for (const auto& [a, b] : {std::pair{left.previous, best.left}, std::pair{best.left, left.next}}) {
-      const size_t before = heap.size();
-      propose(scratch, a, b);
-      if (heap.size() != before) std::push_heap(heap.begin(), heap.end(), later);
-    }
+size_t Bpe::Scratch::lowest() const {
+  size_t at = 0;
+  const int32_t least = ranks.back();
+  if (least == no_rank) return std::string_view::npos;
+  for (size_t level = levels.size() - 2; level > 0; --level) {
+    at = levels[level - 1] + at * fan_out;
+    while (ranks[at] != least) ++at;
+    at -= levels[level - 1];
+  }
+  return at;
+}
+
+/// The rank of the pair that the part at `left` begins, after either of its parts has changed.
+void Bpe::rank_pair(Scratch& s, size_t left, size_t size) const {
+  const size_t right = left + static_cast<size_t>(s.lengths[left]);
+  const MergeTable::Merge* merge = right < size ? merges_.find(s.symbols[left], s.symbols[right]) : nullptr;
+  s.set_rank(left, merge ? merge->rank : no_rank);
+}
+
+void Bpe::merge(Scratch& s, size_t size) const {
+  for (size_t i = 0; i + 1 < size; ++i) {
+    if (const MergeTable::Merge* found = merges_.find(s.symbols[i], s.symbols[i + 1]))
+      s.set_rank(i, found->rank);
+  }
+  for (size_t left; (left = s.lowest()) != std::string_view::npos;) {
+    const size_t right = left + static_cast<size_t>(s.lengths[left]);
+    const int32_t length = s.lengths[left] + s.lengths[right];
+    s.symbols[left] = merges_.find(s.symbols[left], s.symbols[right])->result;
+    s.set_rank(right, no_rank);
+    s.lengths[left] = s.lengths[left + static_cast<size_t>(length) - 1] = length;
+    rank_pair(s, left, size);
+    if (left > 0) rank_pair(s, left - static_cast<size_t>(s.lengths[left - 1]), size);
   }
 }
 
@@ -168,23 +212,20 @@ void Bpe::emit(std::string_view text, Symbol symbol, std::vector<Token>& tokens)
 
 void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<Token>& tokens) const {
   if (word.empty()) return;
-  if (!whole_words_.empty()) {
+  if (word.size() <= longest_whole_word_) {
     const auto found = whole_words_.find(to_alphabet(word));
     if (found != whole_words_.end()) return tokens.push_back(found->second);
   }
-  const auto size = static_cast<int32_t>(word.size());
-  scratch.parts.resize(word.size());
-  for (int32_t i = 0; i < size; ++i) {
-    const Symbol symbol = bytes_[static_cast<uint8_t>(word[static_cast<size_t>(i)])];
-    scratch.parts[static_cast<size_t>(i)] = {symbol, i, i - 1, i + 1 < size ? i + 1 : -1};
+  scratch.resize(word.size());
+  for (size_t i = 0; i < word.size(); ++i) {
+    scratch.symbols[i] = bytes_[static_cast<uint8_t>(word[i])];
+    scratch.lengths[i] = 1;
   }
-  merge(scratch);
-  for (int32_t i = 0; i >= 0;) {
-    const Scratch::Part& part = scratch.parts[static_cast<size_t>(i)];
-    const int32_t end = part.next < 0 ? size : scratch.parts[static_cast<size_t>(part.next)].begin;
-    emit(word.substr(static_cast<size_t>(part.begin), static_cast<size_t>(end - part.begin)), part.symbol,
-         tokens);
-    i = part.next;
+  merge(scratch, word.size());
+  for (size_t part = 0; part < word.size();) {
+    const auto length = static_cast<size_t>(scratch.lengths[part]);
+    emit(word.substr(part, length), scratch.symbols[part], tokens);
+    part += length;
   }
 }
 

@@ -175,9 +175,8 @@ Pretokenizer::Pretokenizer(const PretokenizerRow& row, Engine engine)
 
 Pretokenizer::~Pretokenizer() = default;
 
-std::vector<std::string_view> Pretokenizer::split(std::string_view text) const {
-  std::vector<std::string_view> words;
-  if (text.empty()) return words;
+void Pretokenizer::split(std::string_view text, const std::function<void(std::string_view)>& take) const {
+  if (text.empty()) return;
   const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(1, nullptr));
   if (!match) throw failure("pre-tokenizer: out of memory");
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
@@ -191,16 +190,15 @@ std::vector<std::string_view> Pretokenizer::split(std::string_view text) const {
     int found = attempt(0);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = attempt(PCRE2_NO_JIT);
     if (found == PCRE2_ERROR_NOMATCH) {
-      words.push_back(text.substr(at));
-      break;
+      take(text.substr(at));
+      return;
     }
     if (found < 0) throw failure("pre-tokenizer: matching failed at byte {}: {}", at, pcre2_message(found));
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match.get());
-    if (bounds[0] > at) words.push_back(text.substr(at, bounds[0] - at));
-    words.push_back(text.substr(bounds[0], bounds[1] - bounds[0]));
+    if (bounds[0] > at) take(text.substr(at, bounds[0] - at));
+    take(text.substr(bounds[0], bounds[1] - bounds[0]));
     at = bounds[1];
   }
-  return words;
 }
 
 }  // namespace weir

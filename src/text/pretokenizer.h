@@ -4,11 +4,11 @@
 // Knows no vocabulary.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace weir {
 
@@ -33,10 +33,10 @@ class Pretokenizer {
   Pretokenizer(const Pretokenizer&) = delete;
   Pretokenizer& operator=(const Pretokenizer&) = delete;
 
-  /// The words of `text`, in order; they join to `text` again (what the expression skips is a word too).
-  /// `text` must be valid UTF-8: it is not checked here. Throws Error (failure) with the byte where matching
-  /// gave up. Safe to call from several threads.
-  std::vector<std::string_view> split(std::string_view text) const;
+  /// Gives `take` the words of `text`, in order; they join to `text` again (what the expression skips is a
+  /// word too). `text` must be valid UTF-8: it is not checked here. Throws Error (failure) with the byte
+  /// where matching gave up. Takes a few KiB whatever the text. Safe to call from several threads.
+  void split(std::string_view text, const std::function<void(std::string_view)>& take) const;
 
   /// The expression with \s and \S written out, since PCRE2's own count U+180E as a space, which Unicode and
   /// the tokenizers' authors do not.

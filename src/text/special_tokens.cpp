@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <unordered_map>
 
 namespace weir {
@@ -79,17 +78,18 @@ SpecialTokens::SpecialTokens(const Vocabulary& vocabulary) {
             [](const Special& a, const Special& b) { return a.text < b.text; });
 }
 
-void SpecialTokens::find_at(std::string_view text, size_t at, Parse parse,
-                            std::vector<Occurrence>& found) const {
-  // [low, high) are the specials that share the `depth` bytes of text at `at`.
+/// Marks the special tokens that `text` begins with.
+void SpecialTokens::find_at(std::string_view text, Parse parse, std::vector<bool>& found) const {
+  // [low, high) are the specials that share the first `depth` bytes of text.
   auto low = specials_.begin(), high = specials_.end();
   for (size_t depth = 0; low != high; ++depth) {
     // In byte order a text precedes its continuations, so a full match is the first of the range.
     for (; low != high && low->text.size() == depth; ++low) {
-      if (parse == Parse::all || low->user_defined) found.push_back({at, &*low});
+      if (parse == Parse::all || low->user_defined)
+        found[static_cast<size_t>(low - specials_.begin())] = true;
     }
-    if (at + depth == text.size()) return;
-    const auto byte = static_cast<unsigned char>(text[at + depth]);
+    if (depth == text.size()) return;
+    const auto byte = static_cast<unsigned char>(text[depth]);
     auto byte_of = [depth](const Special& special) {
       return static_cast<unsigned char>(special.text[depth]);
     };
@@ -98,43 +98,59 @@ void SpecialTokens::find_at(std::string_view text, size_t at, Parse parse,
   }
 }
 
-std::vector<SpecialTokens::Occurrence> SpecialTokens::find(std::string_view text, Parse parse) const {
+/// Those that occur in the text, in the order in which they claim.
+std::vector<const SpecialTokens::Special*> SpecialTokens::occurring(std::string_view text,
+                                                                    Parse parse) const {
   std::array<bool, 256> begins{};
   for (const Special& special : specials_) begins[static_cast<unsigned char>(special.text[0])] = true;
-  std::vector<Occurrence> found;
+  std::vector<bool> found(specials_.size());
   for (size_t at = 0; at < text.size(); ++at) {
-    if (begins[static_cast<unsigned char>(text[at])]) find_at(text, at, parse, found);
+    if (begins[static_cast<unsigned char>(text[at])]) find_at(text.substr(at), parse, found);
   }
-  std::sort(found.begin(), found.end(), [](const Occurrence& a, const Occurrence& b) {
-    const size_t a_size = a.special->text.size(), b_size = b.special->text.size();
-    if (a_size != b_size) return a_size > b_size;
-    if (a.special != b.special) return a.special->token < b.special->token;
-    return a.at < b.at;
+  std::vector<const Special*> result;
+  for (size_t i = 0; i < found.size(); ++i)
+    if (found[i]) result.push_back(&specials_[i]);
+  std::sort(result.begin(), result.end(), [](const Special* a, const Special* b) {
+    return a->text.size() != b->text.size() ? a->text.size() > b->text.size() : a->token < b->token;
   });
-  return found;
+  return result;
 }
 
-std::vector<Fragment> SpecialTokens::split(std::string_view text, Parse parse) const {
-  std::map<size_t, const Special*> claimed;  // by offset; they do not overlap
-  for (const Occurrence& occurrence : find(text, parse)) {
-    const size_t end = occurrence.at + occurrence.special->text.size();
-    const auto next = claimed.lower_bound(occurrence.at);
-    if (next != claimed.end() && next->first < end) continue;
-    if (next != claimed.begin()) {
-      const auto previous = std::prev(next);
-      if (previous->first + previous->second->text.size() > occurrence.at) continue;
-    }
-    claimed.emplace(occurrence.at, occurrence.special);
+void SpecialTokens::claim(std::string_view text, const Special& special, Claims& claims) {
+  for (size_t at = text.find(special.text), next; at != std::string_view::npos;
+       at = text.find(special.text, next)) {
+    const auto begin = claims.claimed.begin() + static_cast<std::ptrdiff_t>(at),
+               end = begin + static_cast<std::ptrdiff_t>(special.text.size());
+    next = at + 1;
+    if (std::find(begin, end, true) != end) continue;
+    std::fill(begin, end, true);
+    claims.begins[at] = true;
+    next = at + special.text.size();
   }
-  std::vector<Fragment> fragments;
-  size_t at = 0;
-  for (const auto& [begin, special] : claimed) {
-    if (begin > at) fragments.push_back({-1, text.substr(at, begin - at)});
-    fragments.push_back({special->token, text.substr(begin, special->text.size())});
-    at = begin + special->text.size();
+}
+
+Token SpecialTokens::token_of(std::string_view special) const {
+  const auto found = std::partition_point(specials_.begin(), specials_.end(),
+                                          [&](const Special& s) { return s.text < special; });
+  return found->token;
+}
+
+void SpecialTokens::split(std::string_view text, Parse parse,
+                          const std::function<void(const Fragment&)>& take) const {
+  const auto specials = occurring(text, parse);
+  if (specials.empty()) {
+    if (!text.empty()) take({-1, text});
+    return;
   }
-  if (at < text.size()) fragments.push_back({-1, text.substr(at)});
-  return fragments;
+  Claims claims{std::vector<bool>(text.size()), std::vector<bool>(text.size())};
+  for (const Special* special : specials) claim(text, *special, claims);
+  for (size_t at = 0, end; at < text.size(); at = end) {
+    const bool special = claims.claimed[at];
+    for (end = at + 1; end < text.size(); ++end)
+      if (claims.claimed[end] != special || claims.begins[end]) break;
+    const std::string_view part = text.substr(at, end - at);
+    take({special ? token_of(part) : -1, part});
+  }
 }
 
 }  // namespace weir

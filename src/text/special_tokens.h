@@ -2,6 +2,7 @@
 // is tokenized. Knows nothing of merges.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,9 +26,11 @@ class SpecialTokens {
   explicit SpecialTokens(const Vocabulary& vocabulary);
 
   enum class Parse { all, user_defined };
-  /// `text` cut at its special tokens: the longest token claims its places first, wherever they are, then the
-  /// next (lower ids first among equals). No fragment is empty.
-  std::vector<Fragment> split(std::string_view text, Parse parse) const;
+  /// Gives `take` the fragments of `text`, cut at its special tokens, in order: the longest token claims its
+  /// places first, wherever they are, then the next (lower ids first among equals). No fragment is empty.
+  /// Keeps scratch_bytes(text.size()) at most.
+  void split(std::string_view text, Parse parse, const std::function<void(const Fragment&)>& take) const;
+  static uint64_t scratch_bytes(uint64_t text) { return text / 4 + 64; }
 
  private:
   struct Special {
@@ -35,12 +38,14 @@ class SpecialTokens {
     Token token;
     bool user_defined;
   };
-  struct Occurrence {
-    size_t at;
-    const Special* special;
+  /// Which bytes of a text belong to special tokens, and where these begin.
+  struct Claims {
+    std::vector<bool> claimed, begins;
   };
-  std::vector<Occurrence> find(std::string_view text, Parse parse) const;
-  void find_at(std::string_view text, size_t at, Parse parse, std::vector<Occurrence>& found) const;
+  std::vector<const Special*> occurring(std::string_view text, Parse parse) const;
+  void find_at(std::string_view text, Parse parse, std::vector<bool>& found) const;
+  static void claim(std::string_view text, const Special& special, Claims& claims);
+  Token token_of(std::string_view special) const;
 
   std::vector<Special> specials_;  ///< in byte order of their texts, so that one prefix is one range
 };

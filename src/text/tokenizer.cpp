@@ -2,6 +2,7 @@
 // merges make tokens of each word. And the detokenizer. See tokenizer.h.
 #include "text/tokenizer.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -115,25 +116,29 @@ class ByteLevelTokenizer : public Tokenizer {
   }
 
   std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const override {
-    require_utf8(text, "the text");
-    if (text.size() > longest_text) {
-      throw input_error("the text has {} bytes: at most {} can be tokenized at once", text.size(),
-                        longest_text);
-    }
-    const auto parse = options.parse_special ? SpecialTokens::Parse::all : SpecialTokens::Parse::user_defined;
+    check_text(text);
     std::vector<Token> tokens;
+    tokens.reserve(most_tokens(text));  // it never moves; what it does not need is not touched
     Bpe::Scratch scratch;
     if (options.add_special && adds_bos_) tokens.push_back(bos_);
-    for (const Fragment& fragment : specials_.split(text, parse)) {
-      if (fragment.token >= 0) {
-        tokens.push_back(fragment.token);
-        continue;
-      }
-      for (const std::string_view word : pretokenizer_.split(fragment.text))
-        bpe_.encode(word, scratch, tokens);
-    }
+    specials_.split(text, parse_of(options), [&](const Fragment& fragment) {
+      if (fragment.token >= 0) return tokens.push_back(fragment.token);
+      pretokenizer_.split(fragment.text, [&](std::string_view word) { bpe_.encode(word, scratch, tokens); });
+    });
     if (options.add_end && adds_eos_) tokens.push_back(eos_);
     return tokens;
+  }
+
+  uint64_t encode_bytes(std::string_view text, const EncodeOptions& options) const override {
+    check_text(text);
+    size_t longest = 0;
+    specials_.split(text, parse_of(options), [&](const Fragment& fragment) {
+      if (fragment.token >= 0) return;
+      pretokenizer_.split(fragment.text,
+                          [&](std::string_view word) { longest = std::max(longest, word.size()); });
+    });
+    return most_tokens(text) * sizeof(Token) + SpecialTokens::scratch_bytes(text.size()) +
+           Bpe::Scratch::bytes(longest);
   }
 
   std::string piece(Token token, bool special) const override {
@@ -150,6 +155,19 @@ class ByteLevelTokenizer : public Tokenizer {
   bool adds_bos() const override { return adds_bos_; }
 
  private:
+  static void check_text(std::string_view text) {
+    require_utf8(text, "the text");
+    if (text.size() > longest_text) {
+      throw input_error("the text has {} bytes: at most {} can be tokenized at once", text.size(),
+                        longest_text);
+    }
+  }
+  static SpecialTokens::Parse parse_of(const EncodeOptions& options) {
+    return options.parse_special ? SpecialTokens::Parse::all : SpecialTokens::Parse::user_defined;
+  }
+  /// No token stands for less than a byte; and there are those that are added.
+  static uint64_t most_tokens(std::string_view text) { return text.size() + 2; }
+
   size_t index(Token token) const {
     if (token < 0 || token >= size())
       throw input_error("token {} is outside the {} of the vocabulary", token, size());

@@ -31,6 +31,9 @@ class Tokenizer {
   };
   /// Throws Error (input) with the byte offset where `text` is not valid UTF-8.
   virtual std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const = 0;
+  /// What encode() takes at most for this text, beside the text itself, and its result with it, in bytes.
+  /// Depends on the longest word, which is never split. Throws as encode() does.
+  virtual uint64_t encode_bytes(std::string_view text, const EncodeOptions& options) const = 0;
   /// The bytes of one token. Control tokens are empty unless `special`.
   virtual std::string piece(Token token, bool special) const = 0;
   /// The concatenation of pieces; invalid UTF-8 becomes U+FFFD.

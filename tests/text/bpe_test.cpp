@@ -141,7 +141,7 @@ TEST(Bpe, EqualsAPlainMergeOnRandomVocabularies) {
   }
 }
 
-TEST(Bpe, AHundredThousandEqualLettersTakeWellUnderASecond) {
+TEST(Bpe, AMebibyteInOneWordIsMergedInNLogN) {
   std::vector<std::string> merges;
   for (std::string text = "a"; text.size() < 512; text += text) merges.push_back(text + " " + text);
   const Vocabulary vocabulary = byte_vocabulary(merges);
@@ -149,11 +149,28 @@ TEST(Bpe, AHundredThousandEqualLettersTakeWellUnderASecond) {
   Bpe::Scratch scratch;
   std::vector<Token> tokens;
   const uint64_t begin = now_ns();
-  bpe.encode(std::string(100'000, 'a'), scratch, tokens);
-  // Quadratic it would be minutes; a sanitizer on a busy machine is given time.
-  EXPECT_LT(now_ns() - begin, test::sanitized ? 20'000'000'000u : 500'000'000u);
-  // 195 of 512 letters, then 160 = 128 + 32.
-  EXPECT_EQ(tokens.size(), 197u);
+  bpe.encode(std::string((1u << 20) + 7, 'a'), scratch, tokens);
+  // Quadratic it would be hours; a sanitizer on a busy machine is given time.
+  EXPECT_LT(now_ns() - begin, test::sanitized ? 60'000'000'000u : 20'000'000'000u);
+  EXPECT_EQ(tokens.size(), 2048u + 3u) << "2048 of 512 letters, then 7 = 4 + 2 + 1";
+}
+
+TEST(Bpe, LongWordsMergeAsShortOnesDo) {
+  // A part of a long word that no merge crosses has the tokens that it has alone, wherever it lies.
+  const Vocabulary vocabulary = byte_vocabulary({"b c", "a b", "a bc", "bc bc", "c a"});
+  const Bpe bpe(vocabulary, Bpe::WholeWords::merge);
+  Bpe::Scratch scratch;
+  std::vector<Token> whole, parts;
+  std::string word;
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    std::string part;
+    for (uint64_t n = random_u64(1, i) % 9; n > 0; --n) part += "abc"[random_u64(i, n) % 3];
+    part += "x";
+    bpe.encode(part, scratch, parts);
+    word += part;
+  }
+  bpe.encode(word, scratch, whole);
+  EXPECT_EQ(whole, parts);
 }
 
 TEST(MergeTable, FindsWhatWasInsertedAndNothingElse) {
