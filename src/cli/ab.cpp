@@ -123,7 +123,7 @@ Prompts read_prompts(const std::string& where) {
   } else {
     prompts.paths.push_back(where);
   }
-  for (const auto& path : prompts.paths) prompts.texts.push_back({path, prompt_text({}, path)});
+  for (const auto& path : prompts.paths) prompts.texts.push_back({path, file_text(path, text_limit())});
   return prompts;
 }
 

@@ -1,10 +1,14 @@
 #include "cli/options.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <algorithm>
+#include <cerrno>
 #include <random>
 
 #include "base/args.h"
@@ -35,6 +39,40 @@ Role parse_role(const std::string& text) {
   for (int r = 0; r < role_count - 1; ++r)
     if (text == role_name(static_cast<Role>(r))) return static_cast<Role>(r);
   throw input_error("--inject-role {}: expected the name of a role of the ledger", text);
+}
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() { close(fd); }
+};
+
+/// What `fd` holds, read to its end. A pipe's length shows as it comes, so the limit is kept while reading.
+std::string read_text(int fd, const std::string& name, uint64_t limit) {
+  constexpr size_t block = 64 << 10;
+  struct stat about {};
+  if (fstat(fd, &about) == 0 && S_ISDIR(about.st_mode))
+    throw input_error("{}: is a directory: expected a text file", name);
+  const auto check = [&](uint64_t bytes, const char* is) {
+    if (bytes > limit)
+      throw input_error(
+          "{}: the text is {}{} bytes, and the memory budget takes {} at most: use a shorter one", name, is,
+          bytes, limit);
+  };
+  std::string text;
+  if (S_ISREG(about.st_mode)) {
+    check(static_cast<uint64_t>(about.st_size), "");
+    text.reserve(static_cast<size_t>(about.st_size) + block);  // held once: it never moves
+  }
+  for (;;) {
+    const size_t had = text.size();
+    text.resize(had + block);
+    const ssize_t n = read(fd, text.data() + had, block);
+    text.resize(had + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (n == 0) return text;
+    if (n < 0 && errno != EINTR)
+      throw input_error("{}: cannot be read ({}): expected text", name, strerror(errno));
+    check(text.size(), "over ");
+  }
 }
 
 }  // namespace
@@ -129,24 +167,37 @@ SamplerOptions SamplerFlags::options() const {
   return o;
 }
 
-std::string read_text_file(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    throw input_error("{}: is a directory: expected a text file", path);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw input_error("{}: cannot be read: expected a text file", path);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) throw input_error("{}: cannot be read: expected a text file", path);
-  return text;
+uint64_t text_limit(const std::optional<uint64_t>& memory) {
+  return choose_budget(memory, read_memory_limits()).bytes / 2;
 }
 
-std::string prompt_text(const std::optional<std::string>& prompt, const std::string& file) {
+std::string prompt_text(const std::optional<std::string>& prompt, const std::string& file, uint64_t limit) {
   if (prompt && !file.empty()) throw input_error("both -p and -f were given: expected one of them");
-  if (!prompt && file.empty()) throw input_error("no prompt: give its text with -p or a file with -f");
-  std::string text = prompt ? *prompt : read_text_file(file);
-  if (text.empty())
-    throw input_error("the prompt{}{} is empty: expected text", file.empty() ? "" : " file ", file);
-  require_utf8(text, file.empty() ? "the prompt" : file);
+  if (!prompt && file.empty() && isatty(STDIN_FILENO) == 1)
+    throw input_error("no prompt: give its text with -p, a file with -f, or pipe it in");
+  if (!prompt) return file_text(file.empty() ? "-" : file, limit);
+  if (prompt->empty()) throw input_error("the prompt is empty: expected text");
+  require_utf8(*prompt, "the prompt");
+  return *prompt;
+}
+
+std::string file_text(const std::string& path, uint64_t limit) {
+  if (path == "-") {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (poll(&input, 1, 1000) == 0) log_line("weir: waiting for the text on standard input");
+    std::string text = read_text(STDIN_FILENO, "standard input", limit);
+    if (text.empty())
+      throw input_error(
+          "no prompt: standard input is empty; give text with -p, a file with -f, or pipe it in");
+    require_utf8(text, "standard input");
+    return text;
+  }
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw input_error("{}: cannot be read ({}): expected a text file", path, strerror(errno));
+  const Descriptor closed_at_the_end{fd};
+  std::string text = read_text(fd, path, limit);
+  if (text.empty()) throw input_error("the prompt file {} is empty: expected text", path);
+  require_utf8(text, path);
   return text;
 }
 

@@ -40,9 +40,15 @@ struct SamplerFlags {
   SamplerOptions options() const;
 };
 
-/// The text of -p or -f (exactly one, not empty, valid UTF-8); throws Error (input).
-std::string prompt_text(const std::optional<std::string>& prompt, const std::string& file);
-std::string read_text_file(const std::string& path);
+/// Bytes of text that are read at most, so that reading stays in the budget: half of --memory, or of the
+/// default.
+uint64_t text_limit(const std::optional<uint64_t>& memory = {});
+/// The text of a prompt: -p, or the file of -f, or (with neither) what standard input holds where it is no
+/// terminal. Throws Error (input) where both were given or there is none, and as file_text() does.
+std::string prompt_text(const std::optional<std::string>& prompt, const std::string& file, uint64_t limit);
+/// The text of a file, or of standard input by the name "-": not empty, valid UTF-8, at most `limit` bytes;
+/// else throws Error (input).
+std::string file_text(const std::string& path, uint64_t limit);
 
 /// Opens, prints the plan and warnings to stderr, loads.
 /// A route trace that the user asked for is refused (input) where the model has no routed experts.

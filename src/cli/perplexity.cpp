@@ -69,17 +69,17 @@ int perplexity(const Arguments& arguments) {
       "perplexity",
       "Perplexity of a text file: windows of -c tokens (default 512), the second half of each scored.");
   flags.add(line, EngineFlags::With::engine_and_ledger);
-  line.option("-f,--file", &file, "text file");
+  line.option("-f,--file", &file, "text file; -: standard input");
   line.option("--chunks", &chunks, -1, 1 << 30, "windows to evaluate; -1: all");
   line.flag("--json", &json, "one line of JSON on stdout");
   if (!line.parse(arguments)) return 0;
   if (file.empty()) throw input_error("no text: give a file with -f");
   if (chunks == 0) throw input_error("--chunks 0: expected a number of windows, or -1 for all");
-  const std::string text = prompt_text({}, file);
   EngineOptions options = flags.options();
+  const std::string text = file_text(file, text_limit(options.memory));
   if (options.context == 0) options.context = 512;
   if (options.context < 4) throw input_error("-c {}: a window needs at least 4 tokens", options.context);
-  options.text_bytes = text.size();
+  options.text = text;
   check_output_paths(options.model, {flags.ledger_json, flags.trace, flags.route_trace});
   LedgerOutputs outputs(flags);
   const auto engine = open_engine(options);

@@ -34,7 +34,7 @@ bool parse(Flags& f, const Arguments& arguments) {
   CommandLine line("run", "Generates text from a prompt. Text goes to stdout, everything else to stderr.");
   f.engine.add(line, EngineFlags::With::engine_and_ledger);
   line.option("-p,--prompt", &f.prompt, "prompt: raw text; special tokens are parsed, no escapes");
-  line.option("-f,--file", &f.file, "file with the prompt");
+  line.option("-f,--file", &f.file, "file with the prompt; -, or neither this nor -p: standard input");
   line.option("-n,--predict,--n-predict", &f.n, -1, 1 << 30,
               "tokens to generate; -1: until the end of text or the context is full");
   f.sampler.add(line);
@@ -95,9 +95,9 @@ nlohmann::ordered_json to_json(Engine& engine, const Result& r, uint64_t seed) {
 int run(const Arguments& arguments) {
   Flags f;
   if (!parse(f, arguments)) return 0;
-  const std::string prompt = prompt_text(f.prompt, f.file);
   EngineOptions options = f.engine.options();
-  options.text_bytes = prompt.size();
+  const std::string prompt = prompt_text(f.prompt, f.file, text_limit(options.memory));
+  options.text = prompt;
   check_output_paths(options.model, {f.logits, f.engine.ledger_json, f.engine.trace, f.engine.route_trace});
   LedgerOutputs outputs(f.engine);
   const auto engine = open_engine(options);

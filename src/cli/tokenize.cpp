@@ -21,7 +21,7 @@ int tokenize(const Arguments& arguments) {
   line.option("-m,--model", &model_path, "model file");
   line.positional("MODEL", &positional, "model file, instead of -m");
   line.option("-p,--prompt", &text_option, "the text");
-  line.option("-f,--file", &file, "file with the text");
+  line.option("-f,--file", &file, "file with the text; -, or neither this nor -p: standard input");
   line.flag("--no-parse-special", &no_special, "control tokens written in the text are text");
   line.flag("--scored", &scored,
             "as perplexity takes it: with the end token that the model asks for (add_eos_token); default: as "
@@ -30,7 +30,7 @@ int tokenize(const Arguments& arguments) {
   if (!line.parse(arguments)) return 0;
   if (model_path.empty()) model_path = positional;
   if (model_path.empty()) throw input_error("no model: give a GGUF file with -m");
-  const std::string text = prompt_text(text_option, file);
+  const std::string text = prompt_text(text_option, file, text_limit());
   const auto model = gguf::Model::open(model_path);
   const auto tokenizer = Tokenizer::load(model);
   const auto tokens = tokenizer->encode(text, {.parse_special = !no_special, .add_end = scored});

@@ -31,7 +31,8 @@ constexpr const char* default_prompts[] = {
 
 constexpr int quick_prompts = 2, full_tokens = 24, quick_tokens = 8;
 
-std::vector<lab::VerifyPrompt> prompts_for(const Engine& probe, const std::string& file, int n, bool quick) {
+std::vector<lab::VerifyPrompt> prompts_for(const Engine& probe, const std::string& file,
+                                           const std::string& file_text, int n, bool quick) {
   std::vector<lab::VerifyPrompt> prompts;
   const auto add = [&](const std::string& name, const std::string& text, bool own = false) {
     auto tokens = probe.tokenizer().encode(text, {});
@@ -46,7 +47,7 @@ std::vector<lab::VerifyPrompt> prompts_for(const Engine& probe, const std::strin
     if (static_cast<int>(tokens.size()) > room) tokens.resize(static_cast<size_t>(room));
     prompts.push_back({name, std::move(tokens)});
   };
-  if (!file.empty()) add(file, prompt_text({}, file), true);
+  if (!file.empty()) add(file, file_text, true);
   int number = 0;
   for (const char* text : default_prompts)
     if (!quick || number < quick_prompts) add(fmt::format("{}", ++number), text);
@@ -131,10 +132,13 @@ int verify(const Arguments& arguments) {
   flags.add(line, EngineFlags::With::engine);
   own.add(line);
   if (!line.parse(arguments)) return 0;
-  const EngineOptions options = flags.options();
+  EngineOptions options = flags.options();
+  const std::string text = own.file.empty() ? "" : file_text(own.file, text_limit(options.memory));
+  options.text = text;
   const Engine probe(options);
+  options.text = {};
   const int n = own.predict.value_or(own.quick ? quick_tokens : full_tokens);
-  const auto prompts = prompts_for(probe, own.file, n, own.quick);
+  const auto prompts = prompts_for(probe, own.file, text, n, own.quick);
   auto cells = lab::verify_matrix(options, probe);
   if (own.quick) std::erase_if(cells, [](const lab::VerifyCell& cell) { return !cell.quick; });
   lab::PlantedFault planted = plan_fault(probe, prompts);

@@ -22,10 +22,8 @@ constexpr int default_context = 4096;
 constexpr int chunk_choices[] = {2048, 1024, 512, 256, 128, 64, 32, 16, 8};
 constexpr int widest_cpu_chunk = 512;
 
-// Bytes that a byte of input text costs at most while it is tokenised: the text, its pieces and its tokens
-// (measured: 5.3).
-constexpr uint64_t text_factor = 6,
-                   text_free = 64 << 10;  // what is below text_free is in the process's own item
+/// What a text takes up to this is in the process's own item: 64 KiB of short words.
+constexpr uint64_t text_free = uint64_t{384} << 10;
 
 /// Of the host's memory that a GPU's driver and runtime take at most.
 constexpr uint64_t driver_bytes = uint64_t{512} << 20;
@@ -68,6 +66,9 @@ Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::M
   if (options_.threads == 0) options_.threads = available_processors();
   if (options_.context == 0) options_.context = std::min(c.context, default_context);
   device_ = open_device(options_);
+  if (!options_.text.empty())
+    text_bytes_ = options_.text.size() + tokenizer_->encode_bytes(options_.text, {});
+  options_.text = {};
   device_memory_ = device_->memory();
   store_ = ExpertStore(model_, family_->expert_tensors());
   if (!device_->routes_itself()) reader_ = ExpertReader::open(model_.files(), options_.reader);
@@ -122,8 +123,8 @@ PlanRequest Engine::plan_request(int chunk) const {
   r.model_context = c.context;
   r.lanes = options_.lanes;
   r.scratch_bytes = Round::host_bytes(rows, c.vocab);
-  r.overhead_bytes = process_overhead(model_, c.vocab, options_.threads) +
-                     text_factor * (std::max(options_.text_bytes, text_free) - text_free);
+  r.text_bytes = std::max(text_bytes_, text_free) - text_free;
+  r.overhead_bytes = process_overhead(model_, c.vocab, options_.threads) + r.text_bytes;
   if (options_.ledger.enabled) r.overhead_bytes += Ledger::bytes(options_.ledger);
   r.top_k = c.top_k;
   for (int i = 0; i < store_.layers(); ++i) {

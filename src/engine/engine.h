@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/device.h"
@@ -42,7 +43,7 @@ struct EngineOptions {
   int prefill_chunk = 0;  ///< rows; 0: 512 (on a GPU 2,048), less where the budget is tight
   ReaderOptions reader;
   LedgerOptions ledger;
-  uint64_t text_bytes = 0;          ///< size of the text to be tokenised: counted in the plan
+  std::string_view text;            ///< to be tokenised: the plan counts it; read by the constructor alone
   std::string route_trace;          ///< file, or empty
   uint64_t landing_order_seed = 0;  ///< tests: see ExpertRunner
   std::function<std::unique_ptr<Device>()> make_device;  ///< tests: a device of their own
@@ -125,6 +126,7 @@ class Engine {
 
   Weights weights_;
   std::unique_ptr<KvCache> kv_;
+  uint64_t text_bytes_ = 0;  ///< what tokenising the text takes, with it
   Buffer rope_;
   RopeTable rope_table_;
   std::unique_ptr<ExpertCache> cache_;  ///< on the CPU

@@ -87,6 +87,7 @@ void check_request(const PlanRequest& r, int most_experts) {
     });
     reason += fmt::format("; {} expert slots would fit", fitting);
   }
+  if (r.text_bytes > 0) reason += fmt::format("; the text takes {} of it", exact(r.text_bytes));
   reason += fmt::format("; the smallest budget for this context is {}{}", exact(plan.minimum_budget),
                         moe ? fmt::format(" with {} expert slots", r.top_k) : "");
   if (plan.largest_context > 0) {
