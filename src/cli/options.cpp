@@ -81,7 +81,7 @@ void EngineFlags::add(CommandLine& line, With with) {
   line.option("-m,--model", &model, "model file (GGUF; the first part of a split model)");
   line.positional("MODEL", &positional_model, "model file, instead of -m");
   line.option("-c,--ctx-size", &context, 0, 1 << 30,
-              "positions of the context; 0: the smaller of the model's and 4096");
+              "positions of the context; 0: the smaller of the model's and 4096, or what the budget holds");
   line.option("--device", &device, "where the model is computed: cpu, or cuda:N for a GPU");
   line.option(
       "--arithmetic", &arithmetic,

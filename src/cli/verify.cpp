@@ -137,6 +137,7 @@ int verify(const Arguments& arguments) {
   options.text = text;
   const Engine probe(options);
   options.text = {};
+  options.context = probe.context();  // in every cell the same
   const int n = own.predict.value_or(own.quick ? quick_tokens : full_tokens);
   const auto prompts = prompts_for(probe, own.file, text, n, own.quick);
   auto cells = lab::verify_matrix(options, probe);

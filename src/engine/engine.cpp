@@ -24,6 +24,8 @@ constexpr int widest_cpu_chunk = 512;
 
 /// What a text takes up to this is in the process's own item: 64 KiB of short words.
 constexpr uint64_t text_free = uint64_t{384} << 10;
+/// A context that nobody asked for shrinks to no less than this: under it, the refusal's numbers say more.
+constexpr int smallest_context = 256;
 
 /// Of the host's memory that a GPU's driver and runtime take at most.
 constexpr uint64_t driver_bytes = uint64_t{512} << 20;
@@ -64,15 +66,17 @@ Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::M
   for (Token t = 0; t < tokenizer_->size(); ++t)
     if (tokenizer_->is_end(t)) end_tokens_.push_back(t);
   if (options_.threads == 0) options_.threads = available_processors();
-  if (options_.context == 0) options_.context = std::min(c.context, default_context);
-  device_ = open_device(options_);
+  const bool asked = options_.context != 0;
+  if (!asked) options_.context = std::min(c.context, default_context);
   if (!options_.text.empty())
     text_bytes_ = options_.text.size() + tokenizer_->encode_bytes(options_.text, {});
   options_.text = {};
+  device_ = open_device(options_);
   device_memory_ = device_->memory();
   store_ = ExpertStore(model_, family_->expert_tensors());
   if (!device_->routes_itself()) reader_ = ExpertReader::open(model_.files(), options_.reader);
   budget_ = choose_budget(options_.memory, read_memory_limits());
+  if (!asked) shrink_context();
   choose_plan();
 }
 
@@ -157,6 +161,37 @@ bool Engine::chunk_fits(int chunk) const {
   return r.scratch_bytes <= budget_.bytes / 10 && plan_fits(r);
 }
 
+int Engine::narrowest_chunk() const {
+  return std::min(chunk_choices[std::size(chunk_choices) - 1], std::max(1, options_.context));
+}
+
+bool Engine::context_fits(int context) {
+  options_.context = context;
+  const int chunk =
+      options_.prefill_chunk > 0 ? std::min(options_.prefill_chunk, context) : narrowest_chunk();
+  if (!plan_fits(plan_request(chunk))) return false;
+  if (!on_device()) return true;
+  const DevicePlanRequest r = device_plan_request(chunk);
+  return device_bytes(r, context) <= device_room(r);
+}
+
+/// To the largest that fits; where even a small one does not, it stays, and is refused with its numbers.
+void Engine::shrink_context() {
+  const int wanted = options_.context;
+  int fitting = 0;
+  if (context_fits(wanted)) return;
+  for (int low = std::min(wanted, smallest_context), high = wanted - 1; low <= high;) {
+    const int middle = low + (high - low) / 2;
+    if (context_fits(middle)) {
+      fitting = middle, low = middle + 1;
+    } else {
+      high = middle - 1;
+    }
+  }
+  options_.context = fitting > 0 ? fitting : wanted;
+  if (fitting > 0) wanted_context_ = wanted;
+}
+
 void Engine::choose_plan() {
   const int most_experts = store_.most_experts();
   if (on_device() && options_.expert_slots && *options_.expert_slots < most_experts)
@@ -169,7 +204,7 @@ void Engine::choose_plan() {
   // exactly them works.
   const bool automatic = options_.prefill_chunk == 0;
   const auto within_context = [&](int chunk) { return std::min(chunk, std::max(1, options_.context)); };
-  const int narrowest = within_context(chunk_choices[std::size(chunk_choices) - 1]);
+  const int narrowest = narrowest_chunk();
   int chunk = within_context(options_.prefill_chunk);
   if (automatic) {
     const auto* choice = std::find_if(std::begin(chunk_choices), std::end(chunk_choices),
@@ -178,6 +213,7 @@ void Engine::choose_plan() {
   }
   options_.prefill_chunk = chunk;
   plan_ = make_plan(plan_request(chunk));
+  plan_.wanted_context = wanted_context_;
   if (automatic) {
     plan_.minimum_budget = floor_bytes(plan_request(narrowest));
     plan_.largest_context = largest_context(plan_request(narrowest));

@@ -38,7 +38,7 @@ struct EngineOptions {
   std::optional<uint64_t> memory;      ///< --memory; none: what the machine leaves (choose_budget)
   std::optional<int> expert_slots;     ///< per layer
   std::optional<ExpertPolicy> policy;  ///< none: lfu
-  int context = 0;                     ///< 0: the smaller of the model's and 4096
+  int context = 0;  ///< 0: the smaller of the model's and 4096, or what the budget holds of it
   int lanes = 1;
   int prefill_chunk = 0;  ///< rows; 0: 512 (on a GPU 2,048), less where the budget is tight
   ReaderOptions reader;
@@ -106,6 +106,10 @@ class Engine {
   uint64_t working_bytes(int rows, int context) const;
   ScratchNeeds scratch_needs(int rows, int context) const;
   bool chunk_fits(int chunk) const;
+  /// The chunk that takes least, in today's context.
+  int narrowest_chunk() const;
+  bool context_fits(int context);
+  void shrink_context();
   void choose_plan();
   void load_experts(DeviceLoader* loader, int rows);
   void open_trace();
@@ -122,11 +126,12 @@ class Engine {
   std::unique_ptr<ExpertReader> reader_;
   std::optional<DeviceMemory> device_memory_;
   Budget budget_;
+  uint64_t text_bytes_ = 0;  ///< what tokenising the text takes, with it
+  int wanted_context_ = 0;   ///< where it had to shrink
   ResidencyPlan plan_;
 
   Weights weights_;
   std::unique_ptr<KvCache> kv_;
-  uint64_t text_bytes_ = 0;  ///< what tokenising the text takes, with it
   Buffer rope_;
   RopeTable rope_table_;
   std::unique_ptr<ExpertCache> cache_;  ///< on the CPU

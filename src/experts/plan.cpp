@@ -220,13 +220,19 @@ static std::string describe_device_plan(const ResidencyPlan& plan) {
   return out;
 }
 
+/// What the plan says besides its figures.
+static std::string remarks(const ResidencyPlan& plan) {
+  std::string out;
+  if (plan.wanted_context > 0)
+    out += fmt::format("  context {} instead of {}: what the budget holds; -c N asks for N\n",
+                       plan.request.context, plan.wanted_context);
+  for (const std::string& warning : plan.warnings) out += fmt::format("  warning: {}\n", warning);
+  return out;
+}
+
 std::string describe_plan(const ResidencyPlan& plan) {
   const PlanRequest& r = plan.request;
-  if (plan.device) {
-    std::string out = describe_device_plan(plan);
-    for (const std::string& warning : plan.warnings) out += fmt::format("  warning: {}\n", warning);
-    return out;
-  }
+  if (plan.device) return describe_device_plan(plan) + remarks(plan);
   std::string out = fmt::format("budget {} ({})\n", human_bytes(r.budget_bytes), r.budget_source);
   const auto layers = std::count_if(r.experts.begin(), r.experts.end(), [](int e) { return e > 0; });
   for (const Item& item : items(plan)) {
@@ -240,8 +246,7 @@ std::string describe_plan(const ResidencyPlan& plan) {
   }
   out += fmt::format("  smallest budget for this context {}, largest context in this budget {}\n",
                      human_bytes(plan.minimum_budget), plan.largest_context);
-  for (const std::string& warning : plan.warnings) out += fmt::format("  warning: {}\n", warning);
-  return out;
+  return out + remarks(plan);
 }
 
 static nlohmann::ordered_json device_plan_json(const DevicePlan& d) {
@@ -275,6 +280,7 @@ std::string plan_json(const ResidencyPlan& plan) {
                                  {"experts", r.experts},
                                  {"slot_bytes", r.slot_bytes},
                                  {"warnings", plan.warnings}};
+  if (plan.wanted_context > 0) json["wanted_context"] = plan.wanted_context;
   if (plan.device) json["device"] = device_plan_json(*plan.device);
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -37,6 +37,7 @@ struct ResidencyPlan {
   uint64_t kv_bytes = 0, slot_total_bytes = 0, headroom_bytes = 0, total_bytes = 0;
   uint64_t minimum_budget = 0;  ///< smallest budget that would run this request (slots at the floor)
   int largest_context = 0;      ///< largest context that this budget would hold with slots at the floor
+  int wanted_context = 0;       ///< what the context would have been, where nobody asked and it shrank; or 0
   bool all_resident = false;    ///< every expert has a slot
   std::vector<std::string> warnings;
   /// Where the device has memory of its own: the model is there, and what is above is the host's share.
