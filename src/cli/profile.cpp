@@ -138,7 +138,9 @@ int profile(const Arguments& arguments) {
   // Before loading: a prompt that does not fit is refused at once.
   std::vector<lab::FittedPrompt> prompts;
   {
-    const Engine unloaded(options);
+    EngineOptions planned = options;
+    planned.text = texts.back().text;  // the longest
+    const Engine unloaded(planned);
     for (const auto& text : texts) prompts.push_back(lab::fit_prompt(text, unloaded, request.new_tokens));
   }
   if (f.what_if) prompts.resize(1);

@@ -94,6 +94,13 @@ TEST_F(CliText, ASpecialIdOutOfRangeIsAWarningAndAnotherNameOfQwen2IsNone) {
   EXPECT_EQ(result.err.find("bos_token_id", at + 20), std::string::npos) << result.err;
 }
 
+TEST_F(CliText, AProfilesPromptThatTheBudgetCannotHoldIsRefused) {
+  write_file(dir_.file("long.txt"), std::string(4 << 20, ','));
+  expect_refused(
+      weir({"profile", "-m", pocket_model(), "--memory", "32MiB", "--prompts", dir_.file("long.txt")}),
+      {"the text takes 69."});
+}
+
 /// About a MiB of `unit`.
 std::string much(const std::string& unit) {
   std::string text;
