@@ -102,6 +102,9 @@ struct MatmulTarget {
   Matrix weight;         ///< {in, out}
   float* out = nullptr;  ///< [rows, out]; must not be x
   bool add = false;      ///< out += y instead of out = y
+  /// [out], or null: added to the finished dot, y = W x + bias. With `add` too: one such target a call, whose
+  /// input has no norm.
+  const float* bias = nullptr;
 };
 
 /// Several weights over the same input (q, k and v; gate and up): the input is normed and quantised once.

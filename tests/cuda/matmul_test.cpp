@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "cuda/conformance.h"
+#include "device/cuda/cuda_device.h"
 
 namespace weir {
 namespace {
@@ -12,6 +13,7 @@ struct Shape {
   std::vector<int64_t> outs;  ///< a target each
   std::vector<int> rows;
   bool norm = false, add = false;
+  unsigned biased = 0;  ///< targets with a bias, a bit each
 };
 
 class CudaMatmul : public CudaTest, public testing::WithParamInterface<Type> {
@@ -30,19 +32,21 @@ class CudaMatmul : public CudaTest, public testing::WithParamInterface<Type> {
     const int most = *std::max_element(shape.rows.begin(), shape.rows.end());
     reserve(needs(most, shape));
     std::vector<RandomMatrix> weights;
-    std::vector<Floats> before;
+    std::vector<Floats> before, biases;
     for (size_t t = 0; t < shape.outs.size(); ++t) {
       weights.emplace_back(types[t % types.size()], shape.in, shape.outs[t], 31 + t);
       before.push_back(shape.add ? random_floats(static_cast<size_t>(most * shape.outs[t]), 77 + t)
                                  : Floats(static_cast<size_t>(most * shape.outs[t]), kNaN));
+      const bool biased = shape.biased >> t & 1;
+      biases.push_back(biased ? random_floats(static_cast<size_t>(shape.outs[t]), 55 + t) : Floats{});
     }
     const Floats norm = shape.norm ? random_floats(static_cast<size_t>(shape.in), 5) : Floats{};
     const auto run = [&](Device& device, int rows) {
       Bench bench(device);
       std::vector<MatmulTarget> targets;
       for (size_t t = 0; t < weights.size(); ++t)
-        targets.push_back(
-            {bench.put(weights[t]), bench.put(first_rows(before[t], rows, shape.outs[t])), shape.add});
+        targets.push_back({bench.put(weights[t]), bench.put(first_rows(before[t], rows, shape.outs[t])),
+                           shape.add, bench.put_if(biases[t])});
       MatmulArgs args;
       args.x = bench.put(first_rows(x, rows, shape.in)), args.rows = rows, args.targets = targets;
       args.norm = bench.put_if(norm), args.eps = 1e-6f;
@@ -59,7 +63,8 @@ class CudaMatmul : public CudaTest, public testing::WithParamInterface<Type> {
         expect_same(got[t], first_rows(expected[t], rows, shape.outs[t]),
                     fmt::format("{} x {} of {}, {} rows, target {}{}{}", shape.in, shape.outs[t],
                                 type_info(types[t % types.size()]).name, rows, t, shape.norm ? ", norm" : "",
-                                shape.add ? ", add" : ""));
+                                shape.add ? ", add" : "") +
+                        (biases[t].empty() ? "" : ", bias"));
     }
   }
   void check(const Shape& shape) {
@@ -115,6 +120,39 @@ TEST_P(CudaMatmul, SeveralWeightsOverOneInput) {
     check({512, {40, 20, 36}, {1, 16, 33}, norm, false}, {type(), type(), other}, x);
     check({512, {16, 15}, {1, 5}, norm, true}, {other, type()}, x);
   }
+}
+
+TEST_P(CudaMatmul, BiasesHaveTheCpusBits) {
+  const Type other = type() == Type::Q6_K ? Type::Q4_K : Type::Q6_K;
+  const Floats x = random_floats(33 * 512, 9);
+  for (const unsigned biased : {7u, 2u, 5u}) {
+    check({512, {300, 17, 16}, {1, 2, 16, 33}, true, false, biased}, {type()}, x);
+    check({512, {16, 257, 15}, {1, 5, 33}, false, false, biased}, {type(), other, type()}, x);
+  }
+  check({512, {270}, {1, 4, 16, 33}, false, true, 1}, {type()}, x);
+}
+
+TEST_P(CudaMatmul, ABiasIsOneLaunchMoreAndNoneWithout) {
+  const RandomMatrix weight(type(), 512, 40, 3);
+  const auto launches = [&](std::initializer_list<bool> biased) {
+    cuda::CudaDevice device({.arithmetic = Arithmetic::portable});
+    device.reserve({.rows = 1, .max_in = 512, .hidden = 512});
+    Bench bench(device);
+    const float* bias = bench.put(random_floats(40, 4));
+    std::vector<MatmulTarget> targets;
+    for (const bool b : biased)
+      targets.push_back({bench.put(weight), bench.poisoned(40), false, b ? bias : nullptr});
+    MatmulArgs args;
+    args.x = bench.put(random_floats(512, 5)), args.rows = 1, args.targets = targets;
+    const uint64_t before = device.launches();
+    device.matmul(args);
+    const uint64_t launched = device.launches() - before;
+    device.synchronize();
+    return launched;
+  };
+  const uint64_t without = launches({false, false, false});
+  EXPECT_EQ(launches({true, true, true}), without + 1);
+  EXPECT_EQ(launches({false, true, false}), without + 1);
 }
 
 /// Rows of every kind of trouble, and ordinary ones between, which must not notice.

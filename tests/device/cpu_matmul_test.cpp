@@ -18,6 +18,7 @@ struct MatmulCase {
   std::vector<RandomMatrix> weights;
   Floats x;
   int rows;
+  std::vector<Floats> biases;  ///< empty, or one a weight
 
   MatmulCase(int64_t width, int count, std::vector<std::pair<Type, int64_t>> shapes)
       : in(width), rows(count) {
@@ -37,7 +38,9 @@ struct MatmulCase {
     std::vector<MatmulTarget> targets;
     for (const RandomMatrix& w : weights)
       out.emplace_back(static_cast<size_t>(count * w.matrix().out), -7.0f);
-    for (size_t i = 0; i < out.size(); ++i) targets.push_back({weights[i].matrix(), out[i].data()});
+    for (size_t i = 0; i < out.size(); ++i)
+      targets.push_back(
+          {weights[i].matrix(), out[i].data(), false, biases.empty() ? nullptr : biases[i].data()});
     device.matmul({x.data() + first * in, count, targets});
     Floats all;
     for (int r = 0; r < count; ++r)
@@ -86,6 +89,42 @@ TEST(CpuMatmul, RowsDoNotDependOnTheirNeighbours) {
   const MatmulCase c = mixed();
   expect_row_invariant(c.needs(), c.rows,
                        [&](Device& device, int first, int count) { return c.run(device, first, count); });
+}
+
+/// y = dot + bias, one rounding: of the same call without biases.
+TEST(CpuMatmul, ABiasIsAddedToTheFinishedDot) {
+  MatmulCase c = mixed();
+  const Floats dots = on_all_devices(c.needs(), [&](Device& device) { return c.run(device, 0, c.rows); });
+  Floats row;
+  for (const RandomMatrix& w : c.weights) {
+    c.biases.push_back(random_floats(static_cast<size_t>(w.matrix().out), 40 + c.biases.size()));
+    row.insert(row.end(), c.biases.back().begin(), c.biases.back().end());
+  }
+  Floats expected = dots;
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += row[i % row.size()];
+  expect_same(on_all_devices(c.needs(), [&](Device& device) { return c.run(device, 0, c.rows); }), expected,
+              "biases");
+  expect_row_invariant(c.needs(), c.rows,
+                       [&](Device& device, int first, int count) { return c.run(device, first, count); });
+}
+
+/// out = out + (dot + bias): not (out + dot) + bias.
+TEST(CpuMatmul, ABiasComesBeforeTheSum) {
+  const RandomMatrix weight(Type::Q8_0, 96, 20, 1);
+  const Floats x = random_floats(3 * 96, 2), bias = random_floats(20, 3), before = random_floats(60, 4);
+  const ScratchNeeds needs{.rows = 3, .max_in = 96, .hidden = 20};
+  const auto run = [&](bool add, const float* b) {
+    return on_all_devices(needs, [&](Device& device) {
+      Floats out = before;
+      const MatmulTarget target{weight.matrix(), out.data(), add, b};
+      device.matmul({x.data(), 3, {&target, 1}});
+      return out;
+    });
+  };
+  Floats expected = before;
+  const Floats dots = run(false, nullptr);
+  for (size_t i = 0; i < 60; ++i) expected[i] += dots[i] + bias[i % 20];
+  expect_same(run(true, bias.data()), expected, "sum");
 }
 
 TEST(CpuMatmul, OneBadValueMakesItsRowNanAndNoOther) {

@@ -164,6 +164,10 @@ void CpuDevice::matmul_into(const MatmulArgs& args, std::span<float* const> out)
                 task.y = out[static_cast<size_t>(i)];
                 task.y_stride = target.weight.out;
                 run_tiled(matmul_kernel(target.weight.type), task);
+                if (!target.bias) return;
+                for (int r = 0; r < args.rows; ++r)
+                  float_.add(task.y + r * task.y_stride + task.out_begin, target.bias + task.out_begin,
+                             task.out_end - task.out_begin);
               });
   });
 }

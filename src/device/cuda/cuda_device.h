@@ -152,6 +152,7 @@ class CudaDevice final : public Device {
   Acts acts(ActFormat format, int64_t in) const;
   Acts pair_acts(ActFormat format, int64_t in) const;
   ExpertGroups groups() const;
+  void launch_dots(const MatmulArgs& args, ReadyActs ready);
   void quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets,
                         ReadyActs& ready);
   void launch_waiting_rope();

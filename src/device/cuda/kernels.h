@@ -161,6 +161,23 @@ void large_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups
 void large_down(Stream& s, const ExpertBank& bank, const ExpertGroups& groups, const Acts& acts, int rows,
                 int top_k, float* parts);
 
+// --- bias.cu
+// -------------------------------------------------------------------------------------------------------
+
+struct BiasTarget {
+  float* y = nullptr;           ///< [rows, out]: finished dots
+  const float* bias = nullptr;  ///< [out]; constant since loading
+  float* sum = nullptr;         ///< [rows, out], or null
+  int64_t out = 0;
+};
+/// y[r] = y[r] + bias, or where there is a sum: sum[r] += y[r] + bias and y as it was. Up to three at once.
+struct AddBias {
+  BiasTarget target[3];
+  int targets = 0;
+  int rows = 0;
+};
+void add_bias(Stream& s, const AddBias& args);
+
 // --- float_matmul.cu: F32, F16 and BF16 weights, float dots
 // --------------------------------------------------------
 

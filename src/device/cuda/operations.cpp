@@ -46,8 +46,33 @@ void CudaDevice::matmul(const MatmulArgs& args) {
   WEIR_CHECK(!args.targets.empty() && args.targets.size() <= 3, "{} targets", args.targets.size());
   check_scratch(args.rows, args.targets[0].weight.in);
   if (args.rows == 0) return;
-  ReadyActs ready = args.norm ? ReadyActs{} : ready_;
+  AddBias biases;
+  biases.rows = args.rows;
+  MatmulTarget targets[3];
+  for (size_t i = 0; i < args.targets.size(); ++i) {
+    MatmulTarget& target = targets[i] = args.targets[i];
+    if (!target.bias) continue;
+    BiasTarget& bias = biases.target[biases.targets++];
+    bias = {target.out, target.bias, nullptr, target.weight.out};
+    if (!target.add) continue;
+    WEIR_CHECK(!args.norm && args.targets.size() == 1, "a sum with a bias: {} targets{}", args.targets.size(),
+               args.norm ? ", a norm" : "");
+    check_scratch(args.rows, target.weight.out);
+    bias.sum = target.out;
+    bias.y = target.out = scratch<float>(layout_.normed);
+    target.add = false;
+  }
+  MatmulArgs dots = args;
+  dots.targets = {targets, args.targets.size()};
+  const ReadyActs ready = args.norm ? ReadyActs{} : ready_;  // before begin_operation() forgets it
   begin_operation();
+  launch_dots(dots, ready);
+  add_bias(stream_, biases);
+  end_operation();
+}
+
+/// `ready`: what acts() holds of args.x as it is multiplied, normed where it has a norm.
+void CudaDevice::launch_dots(const MatmulArgs& args, ReadyActs ready) {
   for (size_t i = 0; i < args.targets.size();) {  // neighbours of one format share a launch
     const Type type = args.targets[i].weight.type;
     size_t end = i + 1;
@@ -67,10 +92,9 @@ void CudaDevice::matmul(const MatmulArgs& args) {
     }
     i = end;
   }
-  end_operation();
 }
 
-/// `ready`: what acts() holds of args.x as it is multiplied, normed where it has a norm; then likewise.
+/// `ready` as in launch_dots(), before and after.
 void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets,
                                   ReadyActs& ready) {
   const int64_t in = targets[0].weight.in;
