@@ -8,10 +8,17 @@ namespace weir {
 
 AttentionBlock::Layer AttentionBlock::layer(const Weights& w, int index) {
   const std::string p = fmt::format("blk.{}.", index);
-  return {w.vector(p + "attn_norm.weight"),   w.matrix(p + "attn_q.weight"),
-          w.matrix(p + "attn_k.weight"),      w.matrix(p + "attn_v.weight"),
-          w.matrix(p + "attn_output.weight"), w.vector(p + "attn_q_norm.weight"),
-          w.vector(p + "attn_k_norm.weight")};
+  const auto bias = [&](const char* name) { return w.has(p + name) ? w.vector(p + name) : nullptr; };
+  return {w.vector(p + "attn_norm.weight"),
+          w.matrix(p + "attn_q.weight"),
+          w.matrix(p + "attn_k.weight"),
+          w.matrix(p + "attn_v.weight"),
+          w.matrix(p + "attn_output.weight"),
+          w.vector(p + "attn_q_norm.weight"),
+          w.vector(p + "attn_k_norm.weight"),
+          bias("attn_q.bias"),
+          bias("attn_k.bias"),
+          bias("attn_v.bias")};
 }
 
 uint64_t AttentionBlock::floats_per_row(const ModelConfig& c) {
@@ -42,7 +49,8 @@ void AttentionBlock::forward(const Layer& l, const ForwardArgs& args, const KvLa
   auto* mixed = mixed_.as<float>();
 
   device_->begin_role(Role::attention);
-  const MatmulTarget qkv[] = {{l.q, q}, {l.k, k}, {l.v, v}};
+  const MatmulTarget qkv[] = {
+      {l.q, q, false, l.q_bias}, {l.k, k, false, l.k_bias}, {l.v, v, false, l.v_bias}};
   device_->matmul({h, rows, qkv, l.norm, c.eps});
   device_->rope_and_store(
       {q, k, v, l.q_norm, l.k_norm, c.eps, c.heads, c.kv_heads, c.head_dim, args.rope, args.rows, kv});

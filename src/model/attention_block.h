@@ -19,6 +19,8 @@ class AttentionBlock {
     Matrix output;                  ///< {heads * head_dim, hidden}
     const float* q_norm = nullptr;  ///< [head_dim]
     const float* k_norm = nullptr;  ///< [head_dim]
+    // As long as the outputs of theirs, or null.
+    const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;
   };
   static Layer layer(const Weights& weights, int index);
   /// Floats of activations a row needs.

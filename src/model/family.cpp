@@ -155,6 +155,9 @@ void Family::need_attention(const gguf::Model& model, int layer) {
   const std::string p = fmt::format("blk.{}.", layer);
   const int64_t q = static_cast<int64_t>(c.heads) * c.head_dim,
                 kv = static_cast<int64_t>(c.kv_heads) * c.head_dim;
+  for (const auto& [name, n] :
+       {std::pair{"attn_q.bias", q}, std::pair{"attn_k.bias", kv}, std::pair{"attn_v.bias", kv}})
+    if (model.find(p + name)) need_vector(model, p + name, n);
   need_vector(model, p + "attn_norm.weight", c.hidden);
   need_matrix(model, p + "attn_q.weight", c.hidden, q);
   need_matrix(model, p + "attn_k.weight", c.hidden, kv);

@@ -93,11 +93,13 @@ class Builder {
   void experts(const std::string& prefix, size_t index);
   void weight(const std::string& name, Type type, const std::vector<int64_t>& dims, float scale = 1.0f);
   void norm(const std::string& name, int64_t n);
+  void vector(const std::string& name, const std::vector<float>& values);
+  void bias(const std::string& name, int64_t n);
   bool dense() const { return o_.architecture == "qwen3"; }
 
   const TinyModelOptions& o_;
   gguf::Writer writer_;
-  uint64_t stream_ = 0;
+  uint64_t stream_ = 0, bias_stream_ = 1 << 20;
 };
 
 void Builder::weight(const std::string& name, Type type, const std::vector<int64_t>& dims, float scale) {
@@ -116,6 +118,19 @@ void Builder::norm(const std::string& name, int64_t n) {
     std::memcpy(data.data() + 4 * i, &value, sizeof value);
   }
   writer_.add_tensor(name, Type::F32, {n}, std::move(data));
+}
+
+void Builder::vector(const std::string& name, const std::vector<float>& values) {
+  std::vector<uint8_t> data(values.size() * sizeof(float));
+  std::memcpy(data.data(), values.data(), data.size());
+  writer_.add_tensor(name, Type::F32, {static_cast<int64_t>(values.size())}, std::move(data));
+}
+
+void Builder::bias(const std::string& name, int64_t n) {
+  const uint64_t key = random_u64(o_.seed, bias_stream_++);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = gaussian(key, i);
+  vector(name, values);
 }
 
 /// The printable stand-ins of the 256 bytes in byte-level vocabularies: printable Latin-1 stands for itself,
@@ -183,6 +198,10 @@ void Builder::metadata() {
   set("attention.value_length", o_.head_dim);
   writer_.set(arch + "attention.layer_norm_rms_epsilon", 1e-6f);
   writer_.set(arch + "rope.freq_base", 1e6f);
+  if (o_.n_rot > 0) set("rope.dimension_count", o_.n_rot);
+  if (!o_.rope_scaling.empty()) writer_.set(arch + "rope.scaling.type", o_.rope_scaling);
+  if (o_.rope_original_context > 0) set("rope.scaling.original_context_length", o_.rope_original_context);
+  for (const auto& [key, value] : o_.rope_keys) writer_.set(arch + "rope." + key, value);
   if (!dense()) {
     set("expert_count", o_.experts);
     set("expert_used_count", o_.top_k);
@@ -198,6 +217,11 @@ void Builder::attention(const std::string& prefix) {
   weight(prefix + "attn_k.weight", o_.attention, {hidden, kv});
   weight(prefix + "attn_v.weight", o_.attention, {hidden, kv});
   weight(prefix + "attn_output.weight", o_.attention, {q, hidden});
+  if (o_.biases) {
+    bias(prefix + "attn_q.bias", q);
+    bias(prefix + "attn_k.bias", kv);
+    bias(prefix + "attn_v.bias", kv);
+  }
   norm(prefix + "attn_q_norm.weight", o_.head_dim);
   norm(prefix + "attn_k_norm.weight", o_.head_dim);
 }
@@ -232,6 +256,11 @@ gguf::Writer Builder::build() {
   weight("token_embd.weight", o_.embedding, {o_.hidden, rows});
   norm("output_norm.weight", o_.hidden);
   if (!o_.tied_head) weight("output.weight", o_.output, {o_.hidden, rows});
+  if (o_.rope_factors) {
+    std::vector<float> factors(static_cast<size_t>((o_.n_rot > 0 ? o_.n_rot : o_.head_dim) / 2));
+    for (size_t i = 0; i < factors.size(); ++i) factors[i] = 1.0f + 0.375f * static_cast<float>(i);
+    vector("rope_freqs.weight", factors);
+  }
   for (int i = 0; i < o_.layers; ++i) layer(i);
   return std::move(writer_);
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gguf/writer.h"
@@ -31,7 +32,14 @@ struct TinyModelOptions {
   std::vector<Type> down_types{Type::Q5_0, Type::Q8_0};
   bool fused_gate_up = false;  ///< ffn_gate_up_exps (of gate_types) instead of two tensors
   bool tied_head = false;      ///< no output.weight
-  float router_scale = 4.0f;   ///< of the router's rows: larger makes routing more decided, further from ties
+  // What follows changes no other tensor.
+  bool biases = false;            ///< of q, k and v
+  int n_rot = 0;                  ///< rope.dimension_count; 0: no key, which means head_dim
+  bool rope_factors = false;      ///< rope_freqs.weight
+  std::string rope_scaling;       ///< rope.scaling.type; empty: no key
+  int rope_original_context = 0;  ///< rope.scaling.original_context_length; 0: no key
+  std::vector<std::pair<std::string, float>> rope_keys;  ///< more under rope.: {"scaling.factor", 4}
+  float router_scale = 4.0f;  ///< of the router's rows: larger makes routing more decided, further from ties
   int spare_rows = 0;          ///< rows of the embedding and the head above the tokenizer's last token
   std::string tokenizer_model = "gpt2";
   std::string pretokenizer = "qwen2";
