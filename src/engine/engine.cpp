@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/clock.h"
 #include "base/control_groups.h"
@@ -275,10 +276,24 @@ void Engine::open_trace() {
   runner_->set_trace(trace_.get());
 }
 
+std::vector<float> Engine::rope_factors() {
+  if (!weights_.has(rope_factors_tensor)) return {};
+  std::vector<float> factors(static_cast<size_t>(config().n_rot / 2));
+  device_->download(factors.data(), weights_.vector(rope_factors_tensor), factors.size() * sizeof(float));
+  device_->synchronize();
+  for (const float factor : factors)
+    if (!std::isfinite(factor) || factor <= 0)
+      throw input_error("{}: tensor {} holds {}: expected numbers above 0", model_.path(),
+                        rope_factors_tensor, factor);
+  return factors;
+}
+
 void Engine::load_rope_table() {
   constexpr int block = 256;  // positions at once: no second whole table beside the device's
-  const RopeTableSpec spec{config().n_rot, config().rope_base, {}};
-  const auto half = static_cast<size_t>(spec.n_rot / 2);
+  const RopeFrequencies frequencies =
+      rope_frequencies(config().rope_scaling, config().n_rot, config().rope_base, rope_factors());
+  const RopeTableSpec spec{frequencies.pairs, frequencies.magnitude};
+  const size_t half = frequencies.pairs.size();
   rope_ = device_->allocate(2 * half * static_cast<size_t>(options_.context) * sizeof(float), "rope tables");
   float* cos = rope_.as<float>();
   float* sin = cos + half * static_cast<size_t>(options_.context);
@@ -291,7 +306,7 @@ void Engine::load_rope_table() {
     device_->upload(cos + at, cos_block.data(), bytes);
     device_->upload(sin + at, sin_block.data(), bytes);
   }
-  rope_table_ = {cos, sin, spec.n_rot, RopeStyle::neox};
+  rope_table_ = {cos, sin, config().n_rot, RopeStyle::neox};
 }
 
 std::string Engine::description() const {

@@ -113,6 +113,7 @@ class Engine {
   void choose_plan();
   void load_experts(DeviceLoader* loader, int rows);
   void open_trace();
+  std::vector<float> rope_factors();  ///< of the file, or empty
   void load_rope_table();
 
   EngineOptions options_;

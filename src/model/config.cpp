@@ -47,10 +47,7 @@ void read_rope(ArchitectureKeys& keys, ModelConfig& c) {
   if (c.n_rot % 2 != 0)
     throw input_error("{}: {} is {}: expected an even number from 2 to {}", keys.path(),
                       keys.full("rope.dimension_count"), c.n_rot, c.head_dim);
-  const std::string scaling = keys.string("rope.scaling.type").value_or("none");
-  if (scaling != "none")
-    throw input_error("{}: {} is \"{}\": only \"none\" is supported", keys.path(),
-                      keys.full("rope.scaling.type"), scaling);
+  c.rope_scaling = read_rope_scaling(keys, c.context, c.rope_base);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "model/rope.h"
+
 namespace weir {
 
 class ArchitectureKeys;
@@ -21,6 +23,7 @@ struct ModelConfig {
   float eps = 0;    ///< RMS norm
   double rope_base = 0;
   int n_rot = 0;
+  RopeScaling rope_scaling;
   int64_t ff = 0;              ///< dense feed-forward width, 0 where there is none
   int experts = 0, top_k = 0;  ///< 0 for dense models
   int64_t expert_ff = 0;

@@ -148,6 +148,7 @@ void Family::need_matrix(const gguf::Model& model, const std::string& name, int6
 void Family::need_ends(const gguf::Model& model) {
   for (const auto& name : HeadBlock::tensors(model)) need_matrix(model, name, config_.hidden, config_.vocab);
   need_vector(model, "output_norm.weight", config_.hidden);
+  if (model.find(rope_factors_tensor)) need_vector(model, rope_factors_tensor, config_.n_rot / 2);
 }
 
 void Family::need_attention(const gguf::Model& model, int layer) {

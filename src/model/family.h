@@ -90,7 +90,7 @@ class Family {
   void show(const ForwardArgs& args, Device& device, Operation operation, int layer, float* h) const {
     if (args.probe) args.probe->after(device, operation, layer, h, config_.hidden);
   }
-  /// token_embd, output (where untied), output_norm.
+  /// token_embd, output (where untied), output_norm; rope_freqs where the file has it.
   void need_ends(const gguf::Model& model);
   /// A layer's attention as AttentionBlock takes it, and the norm before its feed-forward.
   void need_attention(const gguf::Model& model, int layer);

@@ -1,4 +1,4 @@
-// Rotary tables: the angles' definition, factors, and tables grown by blocks.
+// Rotary tables: the angles' definition, the magnitude, and tables grown by blocks.
 #include "base/rope_table.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,8 @@ namespace weir {
 namespace {
 
 TEST(RopeTable, HoldsTheCosineAndSineOfPositionTimesFrequency) {
-  const RopeTableSpec spec{.n_rot = 4, .base = 100.0};
+  const std::vector<double> frequencies = plain_rope_frequencies(4, 100.0);
+  const RopeTableSpec spec{frequencies};
   std::vector<float> cos(3 * 2), sin(3 * 2);
   fill_rope_table(spec, 0, 3, cos.data(), sin.data());
   // frequencies 1 and 100^(-1/2) = 0.1
@@ -21,18 +22,17 @@ TEST(RopeTable, HoldsTheCosineAndSineOfPositionTimesFrequency) {
   }
 }
 
-TEST(RopeTable, FactorsDivideTheFrequencies) {
-  const float factors[] = {1.0f, 2.0f};
-  std::vector<float> cos(2), sin(2), plain_cos(2), plain_sin(2);
-  fill_rope_table({.n_rot = 4, .base = 100.0, .factors = factors}, 10, 1, cos.data(), sin.data());
-  fill_rope_table({.n_rot = 4, .base = 100.0}, 5, 1, plain_cos.data(), plain_sin.data());
-  EXPECT_EQ(cos[1], plain_cos[1]) << "half the frequency at twice the position";
-  EXPECT_EQ(sin[1], plain_sin[1]);
-  EXPECT_NE(cos[0], plain_cos[0]);
+TEST(RopeTable, TheMagnitudeMultipliesBoth) {
+  const double frequency[] = {0.25};
+  float cos, sin;
+  fill_rope_table({frequency, 1.5}, 4, 1, &cos, &sin);
+  EXPECT_FLOAT_EQ(cos, 1.5f * 0.54030231f);
+  EXPECT_FLOAT_EQ(sin, 1.5f * 0.84147098f);
 }
 
 TEST(RopeTable, ATableGrownByBlocksEqualsOneMadeAtOnce) {
-  const RopeTableSpec spec{.n_rot = 128, .base = 1e6};
+  const std::vector<double> frequencies = plain_rope_frequencies(128, 1e6);
+  const RopeTableSpec spec{frequencies};
   const int positions = 100'000, pairs = 64, tail = 300;
   std::vector<float> cos(static_cast<size_t>(tail) * pairs), sin(cos.size()), block_cos(cos.size()),
       block_sin(cos.size());

@@ -28,9 +28,7 @@ class CudaRope : public CudaTest {
     v[0] = 1e6f, v[1] = 6e-8f, v[2] = kNaN, v[3] = -0.0f, v[4] = 65519.99f, v[5] = 2e-8f;
     Floats q_norm = random_floats(dim, 4), k_norm = random_floats(dim, 5);
     Floats cosines(static_cast<size_t>(positions * c.n_rot / 2)), sines(cosines.size());
-    RopeTableSpec spec;
-    spec.n_rot = c.n_rot;
-    fill_rope_table(spec, 0, positions, cosines.data(), sines.data());
+    fill_rope_table({plain_rope_frequencies(c.n_rot, 10'000)}, 0, positions, cosines.data(), sines.data());
     const int64_t row_stride = int64_t{c.kv_heads} * c.head_dim, lane_stride = positions * row_stride;
     const std::vector<uint16_t> empty(static_cast<size_t>(lanes * lane_stride), 0x1234);
     expect_cpu_bits(

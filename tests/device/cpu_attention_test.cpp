@@ -32,7 +32,8 @@ struct AttentionCase {
     for (float& w : q_norm) w *= 4;  // scores far from uniform
     const size_t pairs = static_cast<size_t>(n_rot) / 2;
     cos.resize(static_cast<size_t>(positions) * pairs), sin.resize(cos.size());
-    if (n_rot > 0) fill_rope_table({.n_rot = n_rot, .base = 10000.0}, 0, positions, cos.data(), sin.data());
+    if (n_rot > 0)
+      fill_rope_table({plain_rope_frequencies(n_rot, 10'000)}, 0, positions, cos.data(), sin.data());
     for (int l = 0; l < lanes; ++l)
       for (int p = 0; p < positions; ++p) token.push_back(0), position.push_back(p), lane.push_back(l);
   }
