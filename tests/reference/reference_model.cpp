@@ -17,14 +17,60 @@ Model::Model(const std::string& path) : file_(gguf::Model::open(path)) {
   heads_ = static_cast<int>(integer("attention.head_count"));
   kv_heads_ = static_cast<int>(integer("attention.head_count_kv"));
   head_dim_ = static_cast<int>(integer("attention.key_length"));
-  n_rot_ = head_dim_;
+  n_rot_ = static_cast<int>(file_.integer(arch_ + ".rope.dimension_count").value_or(head_dim_));
   eps_ = file_.require_real(arch_ + ".attention.layer_norm_rms_epsilon");
-  base_ = file_.require_real(arch_ + ".rope.freq_base");
   ff_ = integer("feed_forward_length");
   if (arch_ == "qwen3moe") {
     experts_ = integer("expert_count");
     top_k_ = integer("expert_used_count");
     ff_ = integer("expert_feed_forward_length");
+  }
+  read_rope();
+}
+
+/// Position interpolation (linear) and YaRN (Peng et al. 2023, section 3), in the form and with the keys of
+/// llama.cpp: an interpolated and an own angle, blended by where the pair lies on a ramp.
+void Model::read_rope() {
+  const std::string p = arch_ + ".rope.";
+  const auto real = [&](const char* key, double otherwise) {
+    return file_.real(p + key).value_or(otherwise);
+  };
+  const std::string type = file_.string(p + "scaling.type").value_or("linear");
+  const double base = file_.require_real(p + "freq_base"), n = n_rot_;
+  double factor = real("scaling.factor", real("scale_linear", 1));
+  if (type == "none" || factor == 0) factor = 1;
+  double extrapolated = real("scaling.yarn_ext_factor", -1);
+  if (extrapolated < 0) extrapolated = type == "yarn" ? 1 : 0;
+  const double trained =
+      real("scaling.original_context_length", file_.require_real(arch_ + ".context_length"));
+  const auto bound = [&](double rotations) {
+    return n * std::log(trained / (rotations * 2 * std::acos(-1.0))) / (2 * std::log(base));
+  };
+  const double low = std::max(0.0, std::floor(bound(real("scaling.yarn_beta_fast", 32)))),
+               high = std::min(n - 1, std::ceil(bound(real("scaling.yarn_beta_slow", 1))));
+  for (int i = 0; i < n_rot_ / 2; ++i) {
+    double own = std::pow(base, -2.0 * i / n);
+    if (file_.find("rope_freqs.weight")) own /= tensor("rope_freqs.weight").data[static_cast<size_t>(i)];
+    const double ramp = 1 - std::min(1.0, std::max(0.0, (i - low) / std::max(0.001, high - low)));
+    const double mix = ramp * extrapolated;
+    frequency_.push_back(own / factor * (1 - mix) + own * mix);
+  }
+  rope_magnitude_ = real("scaling.attn_factor", 1) * real("scaling.yarn_attn_factor", 1);
+  if (extrapolated == 0 || factor <= 1) return;
+  const double multiple = real("scaling.yarn_log_multiplier", 0);
+  rope_magnitude_ *= (1 + 0.1 * std::log(factor)) / (1 + 0.1 * multiple * std::log(factor));
+}
+
+void Model::rotate(Vector& heads, int position) const {
+  const size_t half = frequency_.size();
+  for (size_t at = 0; at < heads.size(); at += static_cast<size_t>(head_dim_)) {
+    for (size_t i = 0; i < half; ++i) {
+      double &a = heads[at + i], &b = heads[at + i + half];
+      const double angle = position * frequency_[i], a0 = a;
+      const double c = std::cos(angle) * rope_magnitude_, s = std::sin(angle) * rope_magnitude_;
+      a = a * c - b * s;
+      b = a0 * s + b * c;
+    }
   }
 }
 
@@ -73,27 +119,23 @@ Model::Vector Model::rms(const Vector& x, const std::string& weight) const {
   return y;
 }
 
+Model::Vector Model::project(const std::string& prefix, const std::string& name, const Vector& x) {
+  Vector y = matvec(prefix + name + ".weight", x);
+  if (!file_.find(prefix + name + ".bias")) return y;
+  const Tensor& bias = tensor(prefix + name + ".bias");
+  for (size_t i = 0; i < y.size(); ++i) y[i] += bias.data[i];
+  return y;
+}
+
 void Model::attention(int layer, int position, Vector& h) {
   const std::string p = "blk." + std::to_string(layer) + ".";
   const Vector x = rms(h, p + "attn_norm.weight");
-  Vector q = rms(matvec(p + "attn_q.weight", x), p + "attn_q_norm.weight");
-  Vector k = rms(matvec(p + "attn_k.weight", x), p + "attn_k_norm.weight");
-  const auto rotate = [&](Vector& values) {
-    const int half = n_rot_ / 2;
-    for (size_t at = 0; at < values.size(); at += static_cast<size_t>(head_dim_)) {
-      for (int i = 0; i < half; ++i) {
-        const double angle = position * std::pow(base_, -2.0 * i / n_rot_);
-        double &a = values[at + static_cast<size_t>(i)], &b = values[at + static_cast<size_t>(i + half)];
-        const double c = std::cos(angle), s = std::sin(angle), a0 = a;
-        a = a * c - b * s;
-        b = a0 * s + b * c;
-      }
-    }
-  };
-  rotate(q);
-  rotate(k);
+  Vector q = rms(project(p, "attn_q", x), p + "attn_q_norm.weight");
+  Vector k = rms(project(p, "attn_k", x), p + "attn_k_norm.weight");
+  rotate(q, position);
+  rotate(k, position);
   k_[static_cast<size_t>(layer)].push_back(k);
-  v_[static_cast<size_t>(layer)].push_back(matvec(p + "attn_v.weight", x));
+  v_[static_cast<size_t>(layer)].push_back(project(p, "attn_v", x));
 
   Vector mixed(q.size(), 0.0);
   const auto d = static_cast<size_t>(head_dim_);
@@ -119,8 +161,12 @@ void Model::attention(int layer, int position, Vector& h) {
 
 Model::Vector Model::swiglu(const std::string& prefix, const std::string& suffix, const Vector& x, int expert,
                             int64_t ff) {
-  Vector gate = matvec(prefix + "ffn_gate" + suffix, x, expert * ff, ff);
-  const Vector up = matvec(prefix + "ffn_up" + suffix, x, expert * ff, ff);
+  const std::string both = prefix + "ffn_gate_up" + suffix;  // gate's rows first
+  const bool fused = file_.find(both) != nullptr;
+  Vector gate =
+      fused ? matvec(both, x, 2 * expert * ff, ff) : matvec(prefix + "ffn_gate" + suffix, x, expert * ff, ff);
+  const Vector up = fused ? matvec(both, x, (2 * expert + 1) * ff, ff)
+                          : matvec(prefix + "ffn_up" + suffix, x, expert * ff, ff);
   for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1.0 + std::exp(-gate[i])) * up[i];
   return matvec(prefix + "ffn_down" + suffix, gate, expert * hidden_, hidden_);
 }

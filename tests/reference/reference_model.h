@@ -32,6 +32,10 @@ class Model {
   const Tensor& tensor(const std::string& name);
   Vector matvec(const std::string& name, const Vector& x, int64_t first_row, int64_t rows);
   Vector matvec(const std::string& name, const Vector& x);
+  /// A projection of x, with its bias where the file has one.
+  Vector project(const std::string& prefix, const std::string& name, const Vector& x);
+  void read_rope();
+  void rotate(Vector& heads, int position) const;
   Vector rms(const Vector& x, const std::string& weight) const;
   void attention(int layer, int position, Vector& h);
   double feed_forward(int layer, Vector& h);
@@ -42,7 +46,9 @@ class Model {
   std::string arch_;
   int layers_, heads_, kv_heads_, head_dim_, n_rot_;
   int64_t hidden_, experts_ = 0, top_k_ = 0, ff_ = 0;
-  double eps_, base_;
+  double eps_;
+  Vector frequency_;  // [n_rot / 2], radians a position
+  double rope_magnitude_ = 1;
   std::map<std::string, Tensor> cache_;
   std::vector<std::vector<Vector>> k_, v_;  // [layer][position]
 };
