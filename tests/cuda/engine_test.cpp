@@ -138,6 +138,17 @@ TEST_F(CudaEngine, PortableHasTheCpusTokensAndLogits) {
 #endif
 }
 
+/// The fused path (norm, rotation and store inside attention) behind biases and with scaled rotations.
+TEST_F(CudaEngine, BiasesAndScaledRotationsHaveTheCpusTokensAndLogits) {
+  test::TinyModelOptions model;
+  model.head_dim = 64, model.n_rot = 48;
+  model.biases = model.rope_factors = true;
+  model.rope_scaling = "yarn", model.rope_keys = {{"scaling.factor", 4}}, model.rope_original_context = 2048;
+  expect_cpu_results(model, few_settings(options(model)));
+  take_size(132);
+  expect_fast_equals_itself(model, few_settings);
+}
+
 TEST_F(CudaEngineSlow, PortableHasTheCpusTokensAndLogitsInEverySetting) {
   for (const auto& model : models()) expect_cpu_results(model, all_settings(options(model)));
 }
