@@ -4,9 +4,12 @@
 
 #include <vector>
 
+#include "device/cpu/kernels.h"
 #include "engine/engine.h"
 #include "lab/verify.h"
 #include "support/paths.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
 
 namespace weir {
 namespace {
@@ -62,6 +65,89 @@ TEST(Exact, SlotsAtTheFloorEqualResident) {
   const auto resident = lab::run_cell({"resident", o, false}, prompts(), 12);
   EXPECT_TRUE(lab::differences(resident, floor).empty());
   EXPECT_GT(floor.experts.misses, resident.experts.misses) << "the budget must change what is read";
+}
+
+// The pocket model's widths and context are one segment of a block product (2,048 elements) and one chunk of
+// attention (256 positions). These models and prompts go beyond both.
+
+/// Inputs of q, k, v, gate, up, the router and the head are wider than a segment.
+test::TinyModelOptions wide_hidden() {
+  test::TinyModelOptions o;
+  o.hidden = 2304;
+  o.experts = 4, o.context = 1024;
+  o.gate_types = o.up_types = o.down_types = {Type::Q8_0};
+  return o;
+}
+/// Inputs of the attention output and of down are.
+test::TinyModelOptions wide_inner() {
+  test::TinyModelOptions o;
+  o.heads = 9, o.kv_heads = 3, o.head_dim = 256;
+  o.expert_ff = 2304;
+  o.experts = 4, o.context = 1024;
+  o.gate_types = o.up_types = o.down_types = {Type::Q8_0};
+  return o;
+}
+
+class ExactLong : public ::testing::Test {
+ protected:
+  EngineOptions options(const test::TinyModelOptions& model) {
+    EngineOptions o;
+    o.model = test::write_tiny_model(dir_.file(std::to_string(model.hidden) + ".gguf"), model);
+    o.context = 768, o.threads = 2, o.expert_slots = 3;
+    return o;
+  }
+  /// They end before a chunk's end, which decode then crosses, behind it, or in a third chunk.
+  static std::vector<VerifyPrompt> prompts(std::initializer_list<int> lengths) {
+    std::vector<VerifyPrompt> all;
+    for (int n : lengths) {
+      VerifyPrompt prompt{std::to_string(n), {}};
+      for (int i = 0; i < n; ++i) prompt.tokens.push_back((i * i + i * 97 + n) % 250);
+      all.push_back(prompt);
+    }
+    return all;
+  }
+  static void expect_equal(const std::vector<VerifyCell>& cells, const std::vector<VerifyPrompt>& prompts) {
+    const auto base = lab::run_cell(cells.front(), prompts, 12);
+    for (size_t i = 1; i < cells.size(); ++i)
+      for (const auto& line : lab::differences(base, lab::run_cell(cells[i], prompts, 12)))
+        ADD_FAILURE() << line;
+  }
+  /// Prefill chunks that end at the boundaries of attention's chunks, around them, and far from them.
+  std::vector<VerifyCell> cells(const test::TinyModelOptions& model) {
+    const EngineOptions base = options(model);
+    std::vector<VerifyCell> all{{"base", base}};
+    for (int chunk : {5, 255, 256, 257, 512}) {
+      all.push_back({"chunks of " + std::to_string(chunk), base});
+      all.back().options.prefill_chunk = chunk;
+    }
+    all.push_back({"scalar, one thread", base});
+    all.back().options.isa = Isa::scalar, all.back().options.threads = 1;
+    if (cpu::processor_has_avx2()) {
+      all.push_back({"avx2, resident", base});
+      all.back().options.isa = Isa::avx2, all.back().options.expert_slots = 4;
+    }
+    all.push_back({"lanes 4", base, true});
+    all.back().options.lanes = 4;
+    return all;
+  }
+  test::TempDir dir_;
+};
+class ExactLongSlow : public ExactLong {
+ protected:
+  void expect_whole_matrix(const test::TinyModelOptions& model) {
+    const EngineOptions o = options(model);
+    const Engine probe(o);
+    expect_equal(lab::verify_matrix(o, probe), prompts({256, 530}));
+  }
+};
+
+TEST_F(ExactLong, ManySegmentsAndChunksOfAttention) {
+  expect_equal(cells(wide_hidden()), prompts({253, 257, 300}));
+}
+TEST_F(ExactLong, ManySegmentsInsideALayer) { expect_equal(cells(wide_inner()), prompts({253, 270})); }
+TEST_F(ExactLongSlow, TheWholeMatrixIsEqual) {
+  expect_whole_matrix(wide_hidden());
+  expect_whole_matrix(wide_inner());
 }
 
 TEST(Exact, DifferencesAreSeen) {
