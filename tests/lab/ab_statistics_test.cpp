@@ -31,6 +31,28 @@ TEST(AbStatistics, StudentsTAgreesWithTheTables) {
   EXPECT_LT(student_t_p(1e6, 9), 1e-12);
 }
 
+TEST(AbStatistics, QuantilesAndIntervalsOfStudentsT) {
+  EXPECT_NEAR(student_t_quantile(.95, 1), 12.7062, 1e-3);
+  EXPECT_NEAR(student_t_quantile(.95, 11), 2.200985, 1e-6);
+  EXPECT_NEAR(student_t_quantile(.99, 5), 4.032143, 1e-6);
+  const auto i = mean_interval(Values{1, 2, 3, 4, 5}, .95);  // 3 +- 2.776445 * sqrt(.5)
+  ASSERT_TRUE(i);
+  EXPECT_NEAR(i->low, 3 - 1.963243, 1e-5);
+  EXPECT_NEAR(i->high, 3 + 1.963243, 1e-5);
+  EXPECT_FALSE(mean_interval(Values{1}, .95));
+}
+
+TEST(AbStatistics, SignsThatCouldAsWellBeOthers) {
+  EXPECT_DOUBLE_EQ(sign_flip_p(Values{1, 2, 3, 4, 5, 6}), 2.0 / 64) << "only all of one sign are as far";
+  EXPECT_DOUBLE_EQ(sign_flip_p(Values{1, 1, 1, -1}), 10.0 / 16) << "sums of 2 and more: 1, 4, 4, 1 of 16";
+  EXPECT_DOUBLE_EQ(sign_flip_p(Values{.1, .1, .1, .1, .1, .1, -.2}), 46.0 / 128)
+      << "equal sums count, however they round";
+  EXPECT_DOUBLE_EQ(sign_flip_p(Values{0, 0, 0}), 1);
+  EXPECT_DOUBLE_EQ(sign_flip_p(Values{}), 1);
+  const Values many(most_flipped + 1, .1);
+  EXPECT_DOUBLE_EQ(sign_flip_p(many), mean_is_zero_p(many)) << "Student's t beyond";
+}
+
 TEST(AbStatistics, MeanAgainstZero) {
   EXPECT_NEAR(mean_is_zero_p(Values{1, 2, 3, 4, 5}), 0.0132356, 1e-6);  // t = 3 sqrt 2, df 4
   EXPECT_DOUBLE_EQ(mean_is_zero_p(Values{-1, 1, -1, 1}), 1);

@@ -1,8 +1,11 @@
 #include "lab/ab/statistics.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <numbers>
+#include <vector>
 
 #include "base/error.h"
 #include "base/stats.h"
@@ -50,6 +53,47 @@ double student_t_p(double t, int df) {
   }
   const double inside = odd ? 2 / std::numbers::pi * (theta + s * sum) : s * sum;
   return std::clamp(1 - inside, 0.0, 1.0);
+}
+
+double student_t_quantile(double level, int df) {
+  WEIR_CHECK(level > 0 && level < 1, "level {}", level);
+  double low = 0, high = 1;
+  while (student_t_p(high, df) > 1 - level) high *= 2;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (student_t_p(middle, df) > 1 - level ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+std::optional<MeanInterval> mean_interval(std::span<const double> values, double level) {
+  if (values.size() < 2) return std::nullopt;
+  const auto n = static_cast<double>(values.size());
+  const int df = static_cast<int>(values.size()) - 1;
+  const double half = student_t_quantile(level, df) * std::sqrt(sum_of_squares(values) / df / n);
+  return MeanInterval{mean(values) - half, mean(values) + half};
+}
+
+double sign_flip_p(std::span<const double> values) {
+  const auto n = static_cast<int>(values.size());
+  if (n < 1) return 1;
+  if (n > most_flipped) return mean_is_zero_p(values);
+  double sum = 0, all = 0;
+  for (const double v : values) sum += v, all += std::fabs(v);
+  const double observed = std::fabs(sum) - nothing * (1 + all);  // what rounding makes of equal sums
+  // The last value keeps its sign: each assignment and its opposite lie equally far from zero.
+  const uint32_t assignments = 1u << (n - 1);
+  std::vector<double> signed_values(values.begin(), values.end());
+  uint32_t as_far = 0;
+  for (uint32_t i = 0; i < assignments; ++i) {
+    if (std::fabs(sum) >= observed) ++as_far;
+    if (i + 1 == assignments) break;
+    double& flipped =
+        signed_values[static_cast<size_t>(std::countr_zero(i + 1))];  // Gray code: one at a time
+    sum -= 2 * flipped;
+    flipped = -flipped;
+  }
+  return static_cast<double>(as_far) / assignments;
 }
 
 double mean_is_zero_p(std::span<const double> values) {
