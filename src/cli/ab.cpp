@@ -29,6 +29,7 @@
 #include "lab/ab/self_test.h"
 #include "lab/ab/words.h"
 #include "lab/machine.h"
+#include "lab/prompts.h"
 
 namespace weir::cli {
 
@@ -42,10 +43,10 @@ struct Flags {
   std::optional<std::string> a, b, a_command, b_command;
   std::optional<std::string> figure, better, cache, metric, from;
   std::string prompts, negative_control, out;
-  std::optional<int> pairs;
+  std::optional<int> pairs, runs;
   std::optional<uint64_t> seed;
-  int predict = 64;
-  bool allow_different_tokens = false, json = false, self_test = false;
+  int predict = 64, minutes = 60;
+  bool allow_different_tokens = false, json = false, self_test = false, open_once = false, verbose = false;
 };
 
 /// Those of arms of options that somebody could mean; refuse_besides() has the rest.
@@ -66,8 +67,8 @@ void refuse_engine_options(const Flags& f) {
 bool parse(Flags& f, const Arguments& arguments) {
   CommandLine line(
       "ab",
-      "Compares two arms by pairs of generations in a random order of ABBA and BAAB blocks, a third of "
-      "them null. Exit code 0: B faster, 10: B slower, 11: no difference resolved, 12: refused.");
+      "Compares two arms by pairs of openings in a random order, a third of them null pairs of one arm. Exit "
+      "code 0: B faster, 10: B slower, 11: no difference resolved, 12: refused.");
   f.engine.add(line, EngineFlags::With::engine);
   line.option("--a", &f.a,
               "options of arm A, added to those outside, e.g. \"--expert-slots 16\"; NAME=value sets "
@@ -80,8 +81,17 @@ bool parse(Flags& f, const Arguments& arguments) {
               "expression that finds a command's figure in its output: the last match, its "
               "first group; without it, the command's time is compared");
   line.option("--better", &f.better, "which figure is better: higher or lower (default higher)");
-  line.option("--prompts", &f.prompts, "file with a prompt, or folder whose *.txt files are prompts");
-  line.option("--pairs", &f.pairs, 1, lab::ab::most_pairs, "pairs of runs (default 12): even, at least 6");
+  line.option("--prompts", &f.prompts,
+              "file with a prompt, or folder whose *.txt files are prompts, instead of the frozen prompts");
+  line.option("--pairs", &f.pairs, 1, lab::ab::most_pairs,
+              "pairs of openings, even, at least 6; default: what a pilot finds to be enough");
+  line.option("--runs", &f.runs, 1, lab::ab::most_runs,
+              "runs of each opening; default: what a pilot finds to be worth their time");
+  line.option("--minutes", &f.minutes, 1, 1 << 20,
+              "how long the experiment may take, as far as the numbers are left to the pilot (default 60)");
+  line.flag("--open-once", &f.open_once,
+            "open each arm once and pair their runs: the verdict does not cover what differs from opening to "
+            "opening");
   line.option("--seed", &f.seed, "seed of the order and of the sampling (default 1)");
   line.option("-n,--predict", &f.predict, 1, 1 << 30, "new tokens a run");
   line.option("--cache", &f.cache,
@@ -91,50 +101,44 @@ bool parse(Flags& f, const Arguments& arguments) {
   line.option("--negative-control", &f.negative_control, "a role of the ledger that must not move");
   line.flag("--allow-different-tokens", &f.allow_different_tokens, "compare arms that do different work");
   line.flag("--json", &f.json, "one line of JSON on stdout instead of the report");
+  line.flag("--verbose", &f.verbose, "report the order and every run, too");
   line.option("--out", &f.out, "file for the raw observations (default weir-ab-DATE-TIME.json)");
   line.option("--from", &f.from, "judge the observations in this file again; runs nothing");
   line.flag("--self-test", &f.self_test, "show by simulation how often the judge errs; runs nothing");
   if (!line.parse(arguments)) return false;
   if (f.self_test) line.refuse_besides("--self-test", {"--pairs", "--seed", "--json"});
-  if (f.from) line.refuse_besides("--from", {"--pairs", "--json"});
+  if (f.from) line.refuse_besides("--from", {"--pairs", "--json", "--verbose"});
   if (f.self_test || f.from || !(f.a_command || f.b_command)) return true;
   refuse_engine_options(f);
   line.refuse_besides("--a-command", {"--b-command", "--figure", "--better", "--prompts", "--pairs", "--seed",
-                                      "--json", "--out"});
+                                      "--minutes", "--json", "--verbose", "--out"});
   return true;
 }
 
 // --- what was asked for
 
-struct Prompts {
-  std::vector<std::string> paths;
-  std::vector<lab::ab::PromptText> texts;
-};
-
-Prompts read_prompts(const std::string& where) {
-  Prompts prompts;
+/// The files of --prompts, for commands.
+std::vector<std::string> prompt_paths(const std::string& where) {
   std::error_code error;
-  if (fs::is_directory(where, error)) {
-    for (const auto& entry : fs::directory_iterator(where, error))
-      if (entry.path().extension() == ".txt") prompts.paths.push_back(entry.path().string());
-    if (prompts.paths.empty())
-      throw input_error("{}: no *.txt files in this folder: expected prompts", where);
-    std::sort(prompts.paths.begin(), prompts.paths.end());
-  } else {
-    prompts.paths.push_back(where);
-  }
-  for (const auto& path : prompts.paths) prompts.texts.push_back({path, file_text(path, text_limit())});
-  return prompts;
+  if (!fs::is_directory(where, error)) return {where};
+  std::vector<std::string> paths;
+  for (const auto& entry : fs::directory_iterator(where, error))
+    if (entry.path().extension() == ".txt") paths.push_back(entry.path().string());
+  if (paths.empty()) throw input_error("{}: no *.txt files in this folder: expected prompts", where);
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
-int checked_pairs(const Flags& f) {
-  const int pairs = f.pairs.value_or(12);
-  if (pairs < lab::ab::fewest_pairs)
-    throw input_error("--pairs {}: expected at least {}: under that no interval for the median reaches 95 %",
-                      pairs, lab::ab::fewest_pairs);
-  if (pairs % 2 != 0)
-    throw input_error("--pairs {}: expected an even number: a block holds a pair in each order", pairs);
-  return pairs;
+lab::ab::Asked checked_numbers(const Flags& f) {
+  if (f.pairs && *f.pairs < lab::ab::fewest_pairs)
+    throw input_error("--pairs {}: expected at least {}: under that the sign-flip test cannot reach 5 %",
+                      *f.pairs, lab::ab::fewest_pairs);
+  if (f.pairs && *f.pairs % 2 != 0)
+    throw input_error("--pairs {}: expected an even number: half of the pairs begin with A", *f.pairs);
+  if (f.open_once && f.runs)
+    throw input_error(
+        "--runs and --open-once were given: engines that stay open are paired run by run, so give --pairs");
+  return {f.pairs, f.runs, f.open_once, 60.0 * f.minutes};
 }
 
 std::string default_out() {
@@ -161,16 +165,13 @@ std::string checked_out(const Flags& f) {
   return out;
 }
 
-void warn_of_unused(const Prompts& prompts, int pairs) {
-  const auto blocks = static_cast<size_t>(pairs / lab::ab::pairs_per_block);
-  if (prompts.paths.size() > blocks)
-    warn("{} prompts, but {} pairs hold only {}, one a block: the rest are not used", prompts.paths.size(),
-         pairs, blocks);
+void warn_of_unused(size_t prompts, int pairs) {
+  if (prompts > static_cast<size_t>(pairs))
+    warn("{} prompts, but {} pairs use only as many, one each: the rest are not used", prompts, pairs);
 }
 
 lab::ab::Design design_of(const Flags& f) {
   lab::ab::Design d;
-  d.pairs = checked_pairs(f);
   d.seed = f.seed.value_or(1);
   d.cache = lab::ab::parse_cache_policy(f.cache.value_or("warm"), "--cache");
   d.allow_different_tokens = f.allow_different_tokens;
@@ -220,7 +221,9 @@ int answer(const Flags& f, const lab::ab::Experiment& experiment, std::optional<
   if (f.json)
     print_json(lab::ab::report_json(experiment, verdict));
   else
-    fmt::print("{}", lab::ab::report_text(experiment, verdict));
+    fmt::print("{}",
+               lab::ab::report_text(experiment, verdict,
+                                    f.verbose ? lab::ab::Detail::observations : lab::ab::Detail::summary));
   std::fflush(stdout);
   return lab::ab::exit_code(verdict.outcome);
 }
@@ -230,6 +233,16 @@ std::string what_is_left(const lab::ab::Experiment& experiment, const std::strin
   return "no observations yet: none are kept";
 }
 
+/// What the pilot led to.
+std::string numbers_line(const lab::ab::Design& d, const lab::ab::Numbers& n) {
+  const int nulls = lab::ab::null_pairs(n.pairs);
+  std::string text =
+      fmt::format("{} pairs of {} and {} null pairs", n.pairs, n.open_once ? "runs" : "openings", nulls);
+  if (!n.open_once && !d.commands)
+    text += fmt::format(", {} {} in an opening", n.runs, n.runs == 1 ? "run" : "runs");
+  return text + fmt::format("; about {}", human_duration(n.expected_s));
+}
+
 int carry_out(const Flags& f, lab::ab::Experiment& experiment, lab::ab::Runner& runner,
               const std::string& out) {
   bool complete = false;
@@ -237,11 +250,17 @@ int carry_out(const Flags& f, lab::ab::Experiment& experiment, lab::ab::Runner& 
   Temporary unused(out);
   try {
     std::unique_ptr<Progress> bar;
-    lab::ab::ConductOptions options{out, [&](size_t done, size_t total) {
-                                      if (done > 0) unused.release();
-                                      if (!bar) bar = std::make_unique<Progress>("comparing", total, "runs");
-                                      bar->update(done);
-                                    }};
+    lab::ab::ConductOptions options{out, checked_numbers(f)};
+    options.on_progress = [&](const char* stage, size_t done, size_t total) {
+      if (!experiment.observations.empty()) unused.release();
+      if (!bar) bar = std::make_unique<Progress>(stage, total, "runs");
+      bar->update(done);
+    };
+    options.on_numbers = [&](const lab::ab::Numbers& n) {
+      bar.reset();
+      log_line(numbers_line(experiment.design, n));
+      warn_of_unused(experiment.design.prompts.size(), n.pairs);
+    };
     complete = lab::ab::conduct(experiment, runner, options);
   } catch (const Error&) {
     if (!experiment.observations.empty()) unused.release();
@@ -262,7 +281,7 @@ int compare_engines(const Flags& f) {
   if (!f.a || !f.b)
     throw input_error("two arms are needed: give both --a and --b (\"\" is an arm without options)");
   if (f.figure || f.better) throw input_error("--figure and --better are for --a-command and --b-command");
-  if (f.prompts.empty()) throw input_error("no prompts: give a file or a folder with --prompts");
+  checked_numbers(f);  // before anything is opened
   lab::ab::Experiment experiment;
   lab::ab::Design& design = experiment.design;
   design = design_of(f);
@@ -278,11 +297,18 @@ int compare_engines(const Flags& f) {
   if (!design.negative_control.empty()) check_control(design.negative_control);
   std::array<lab::ab::EngineArm, 2> arms{named_engine_arm(f, Side::a, *f.a),
                                          named_engine_arm(f, Side::b, *f.b)};
-  auto prompts = read_prompts(f.prompts);
-  warn_of_unused(prompts, design.pairs);
+  const auto prompts = f.prompts.empty() ? lab::frozen_prompts() : lab::read_prompts(f.prompts);
   const std::string out = checked_out(f);
   const uint64_t room = choose_budget({}, read_memory_limits()).bytes;
-  lab::ab::EngineArms runner(std::move(arms), std::move(prompts.texts), design, room, &interrupted());
+  lab::ab::EngineArms runner(std::move(arms), prompts, design, room, &interrupted());
+  if (f.open_once && !runner.can_stay_open())
+    throw input_error(
+        "--open-once: both arms together do not fit what the machine leaves: expected them opened "
+        "by turns, without this option");
+  for (const auto& p : runner.prompts())
+    if (p.cut())
+      warn("{} has {} tokens: cut to the first {}, as -n is {} and the context no larger", p.name,
+           p.text_tokens, p.tokens.size(), design.predict);
   catch_interrupts();
   experiment.setting = runner.setting();
   for (const Side side : {Side::a, Side::b}) {
@@ -290,8 +316,6 @@ int compare_engines(const Flags& f) {
     log_line(fmt::format("arm {}: {} slots a layer, {} planned; {}", lab::ab::name(side), facts.slots,
                          human_bytes(facts.plan_bytes), facts.description));
   }
-  if (!experiment.setting.both_resident)
-    log_line("both arms together do not fit what the machine leaves: each run loads its arm");
   return carry_out(f, experiment, runner, out);
 }
 
@@ -301,6 +325,7 @@ int compare_commands(const Flags& f) {
   const std::string better = f.better.value_or("higher");
   if (better != "higher" && better != "lower")
     throw input_error("--better {}: expected higher or lower", quote(better));
+  checked_numbers(f);  // before anything runs
   if (f.figure) lab::ab::check_figure(*f.figure);
   if (f.better && !f.figure) throw input_error("--better needs a --figure: of times, the shorter is better");
   lab::ab::Experiment experiment;
@@ -314,11 +339,11 @@ int compare_commands(const Flags& f) {
   design.predict = 0;
   lab::ab::CommandArmsOptions options{design.arms, design.figure, {}, &interrupted()};
   if (!f.prompts.empty()) {
-    const auto prompts = read_prompts(f.prompts);
-    warn_of_unused(prompts, design.pairs);
-    options.prompts = prompts.paths;
-    for (const auto& p : prompts.texts)
-      design.prompts.push_back({p.name, Hash64().add(p.text.data(), p.text.size()).value(), 0});
+    options.prompts = prompt_paths(f.prompts);
+    for (const auto& path : options.prompts) {
+      const std::string text = prompt_text({}, path);
+      design.prompts.push_back({path, Hash64().add(text.data(), text.size()).value(), 0});
+    }
   } else {
     for (const auto& command : design.arms)
       if (command.find("{prompt}") != std::string::npos)
@@ -336,7 +361,7 @@ int compare_commands(const Flags& f) {
 int run_self_test(const Flags& f) {
   lab::ab::SelfTestOptions options;
   options.seed = f.seed.value_or(1);
-  options.pairs = checked_pairs(f);
+  options.pairs = checked_numbers(f).pairs.value_or(options.pairs);
   lab::ab::SelfTest result;
   {
     std::unique_ptr<Progress> bar;

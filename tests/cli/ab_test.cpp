@@ -30,11 +30,13 @@ class CliAb : public Cli {
 };
 
 TEST_F(CliAb, OptionArmsGiveAReportAndStoredObservationsTheSame) {
-  const ProcessResult first = compare({"--pairs", "6", "--out", out_});
+  const ProcessResult first = compare({"--pairs", "6", "--runs", "2", "--out", out_});
   EXPECT_TRUE(first.exit_code == 0 || (first.exit_code >= 10 && first.exit_code <= 12)) << first.err;
   for (const char* words :
-       {"verdict: ", "equal tokens", "order, seed 1", "--expert-slots 2", "peak memory", "machine"})
+       {"verdict: ", "equal tokens", "seed       1", "--expert-slots 2", "peak memory", "machine"})
     EXPECT_NE(first.out.find(words), std::string::npos) << words << "\n" << first.out;
+  const std::string sentence = first.out.substr(0, first.out.find('\n') + 1);
+  EXPECT_EQ(first.out.rfind("\n" + sentence), first.out.size() - sentence.size() - 1) << "the last line, too";
   const ProcessResult again = weir({"ab", "--from", out_});
   EXPECT_EQ(again.out, first.out);
   EXPECT_EQ(again.exit_code, first.exit_code);
@@ -42,8 +44,34 @@ TEST_F(CliAb, OptionArmsGiveAReportAndStoredObservationsTheSame) {
   EXPECT_EQ(json.exit_code, first.exit_code);
   const auto report = nlohmann::json::parse(json.out);
   EXPECT_EQ(report["exit_code"], first.exit_code);
-  EXPECT_EQ(report["experiment"]["observations"].size(), 4u + 12 + 8);
+  EXPECT_EQ(report["experiment"]["observations"].size(), 2u + 2 * 2 * (6 + 3));
+  EXPECT_EQ(first.out.find("order of openings"), std::string::npos) << "every run is in the file";
+  EXPECT_NE(weir({"ab", "--from", out_, "--verbose"}).out.find("order of openings"), std::string::npos);
   EXPECT_EQ(weir({"ab", "--from", out_, "--pairs", "8"}).exit_code, 12) << "changed after looking";
+}
+
+TEST_F(CliAb, WithoutPromptsTheFrozenOnesAreCutToTheContext) {
+  const ProcessResult r = weir({"ab", "-m", tiny(), "-t", "1", "-c", "64", "--a", "", "--b", "", "-n", "4",
+                                "--pairs", "6", "--runs", "1", "--out", out_});
+  for (const char* words : {"short", "medium", "long"}) {
+    EXPECT_NE(r.out.find(words), std::string::npos) << r.out;
+    EXPECT_NE(r.err.find(words + std::string(" has ")), std::string::npos) << r.err;
+  }
+}
+
+TEST_F(CliAb, WithoutNumbersAPilotTellsThem) {
+  const ProcessResult r = compare({"--minutes", "1", "--out", out_});
+  EXPECT_TRUE(r.exit_code == 0 || (r.exit_code >= 10 && r.exit_code <= 12)) << r.err;
+  EXPECT_NE(r.err.find(" pairs of openings and "), std::string::npos) << r.err;
+  EXPECT_NE(r.out.find("pilot of 8 openings"), std::string::npos) << r.out;
+}
+
+TEST_F(CliAb, OpenedOnceTheVerdictSaysWhatItDoesNotCover) {
+  const ProcessResult r = compare({"--open-once", "--pairs", "6", "--out", out_});
+  EXPECT_NE(r.out.find("one opening of each arm: a difference between openings is not covered"),
+            std::string::npos)
+      << r.out;
+  expect_refused(compare({"--open-once", "--runs", "2", "--out", dir_.file("2")}), {"--runs", "--open-once"});
 }
 
 TEST_F(CliAb, CommandArmsGiveEachVerdictItsExitCode) {
@@ -83,6 +111,11 @@ TEST_F(CliAb, AFailingCommandNamesItsArm) {
   EXPECT_TRUE(std::filesystem::exists(out_)) << "observations so far stay";
 }
 
+TEST_F(CliAb, TheVerdictNamesTheCommand) {
+  const ProcessResult r = commands("echo 5", "echo 6", {"--figure", "\\d"});
+  EXPECT_EQ(r.out.rfind("verdict: B, echo 6, is better\n", 0), 0u) << r.out;
+}
+
 TEST_F(CliAb, AFirstRunThatFailsLeavesTheNameFree) {
   const ProcessResult first = commands("echo five", "echo six", {"--figure", "\\d"});
   expect_failed(first, {"matches nothing", "no observations"});
@@ -110,14 +143,14 @@ TEST_F(CliAb, AnInterruptLeavesObservationsAndNoVerdict) {
   EXPECT_NE(r.err.find("no verdict"), std::string::npos) << r.err;
   const ProcessResult judged = weir({"ab", "--from", out_});
   EXPECT_EQ(judged.exit_code, 12) << judged.err;
-  EXPECT_NE(judged.out.find("were planned"), std::string::npos) << judged.out;
+  EXPECT_NE(judged.out.find("ended in the pilot"), std::string::npos) << judged.out;
 }
 
 TEST_F(CliAb, SelfTestKeepsItsPromises) {
   const ProcessResult r = weir({"ab", "--self-test"});
   EXPECT_EQ(r.exit_code, 0) << r.out;
-  for (const char* words :
-       {"blocked", "ABAB", "random ABBA/BAAB", "warm-up to 5 %", "clean arms refused", "planted"})
+  for (const char* words : {"blocked", "ABAB", "opened once", "openings 3 % apart", "warm-up to 5 %",
+                            "clean arms refused", "planted"})
     EXPECT_NE(r.out.find(words), std::string::npos) << words;
 }
 
@@ -164,6 +197,8 @@ TEST_F(CliAb, ObservationsAreNeverReplaced) {
 TEST_F(CliAb, BadStoredObservationsAreNamed) {
   expect_refused(weir({"ab", "--from", dir_.file("none.json")}), {"none.json"});
   write_file(out_, "{\"schema\": \"weir-ab-1\"}");
+  expect_refused(weir({"ab", "--from", out_}), {"ab.json", "weir-ab-1", "opened once"});
+  write_file(out_, "{\"schema\": \"weir-ab-2\"}");
   expect_refused(weir({"ab", "--from", out_}), {"ab.json", "design is missing"});
   write_file(out_, "nonsense");
   expect_refused(weir({"ab", "--from", out_}), {"ab.json", "not JSON"});
@@ -199,6 +234,7 @@ TEST_F(CliAb, OptionsThatStoredObservationsMakeNothingOfAreRefused) {
 TEST_F(CliAb, OptionsOfAnEngineAreRefusedForCommands) {
   expect_refused(commands("true", "true", {"-n", "8"}), {"--predict", "--a-command"});
   expect_refused(commands("true", "true", {"-t", "2"}), {"--threads", "--a-command"});
+  expect_refused(commands("true", "true", {"--runs", "2"}), {"--runs", "--a-command"});
   expect_refused(commands("true", "true", {"--memory", "1GiB"}), {"--memory", "--a-command"});
   EXPECT_FALSE(std::filesystem::exists(out_));
 }

@@ -27,10 +27,11 @@ class AbEngineArms : public testing::Test {
     return a;
   }
   EngineArms arms(EngineArm a, EngineArm b) {
-    return EngineArms({std::move(a), std::move(b)}, {{"p", "the quick brown fox"}, {"q", "another one"}},
-                      design_, room_, &cancel_);
+    return EngineArms({std::move(a), std::move(b)}, prompts_, design_, room_, &cancel_);
   }
-  static PlannedRun run(Side side, int prompt = 0) { return {RunKind::pair, 0, 0, side, side, prompt}; }
+  static PlannedRun run(Side side, int prompt = 0, int opening = -1) {
+    return {RunKind::pair, 0, 0, side, side, prompt, opening < 0 ? static_cast<int>(index(side)) : opening};
+  }
   std::string refusal(EngineArm a, EngineArm b) {
     try {
       arms(std::move(a), std::move(b));
@@ -44,6 +45,7 @@ class AbEngineArms : public testing::Test {
   void SetUp() override { design_.predict = 8; }
   test::TempDir dir_;
   std::string model_ = test::write_tiny_model(dir_.file("tiny.gguf"));
+  std::vector<Prompt> prompts_{{"p", "the quick brown fox"}, {"q", "another one"}};
   Design design_;
   uint64_t room_ = 1ull << 40;
   std::atomic<bool> cancel_{false};
@@ -123,18 +125,37 @@ TEST_F(AbEngineArms, DesignNamesModelAndPrompts) {
   EXPECT_NE(design_.prompts[0].hash, design_.prompts[1].hash);
 }
 
-TEST_F(AbEngineArms, ArmsThatDoNotFitTogetherAreLoadedInTurn) {
-  auto resident = arms(arm(3), arm(3));
-  EXPECT_TRUE(resident.setting().both_resident);
-  room_ = 2 * resident.setting().arms[0].plan_bytes - 1;
-  auto in_turn = arms(arm(3), arm(3));
-  EXPECT_FALSE(in_turn.setting().both_resident);
-  for (const Side side : {Side::a, Side::b, Side::a}) {
-    const auto expected = resident.observe(run(side)), o = in_turn.observe(run(side));
-    EXPECT_EQ(o->tokens_hash, expected->tokens_hash);
-    EXPECT_EQ(o->start.fingerprint, expected->start.fingerprint) << "loaded anew, but from an equal start";
-    EXPECT_EQ(o->misses, expected->misses);
+TEST_F(AbEngineArms, EachOpeningIsAloneAndBeginsFromAnEqualStart) {
+  auto runner = arms(arm(3), arm(3));
+  const auto first = runner.observe(run(Side::a, 0, 0)), again = runner.observe(run(Side::a, 0, 0)),
+             b = runner.observe(run(Side::b, 0, 1)), reopened = runner.observe(run(Side::a, 0, 2));
+  for (const auto& o : {again, b, reopened}) {
+    EXPECT_EQ(o->tokens_hash, first->tokens_hash);
+    EXPECT_EQ(o->start.fingerprint, first->start.fingerprint) << "loaded anew, but from an equal start";
+    EXPECT_EQ(o->misses, first->misses);
   }
+}
+
+TEST_F(AbEngineArms, ArmsThatFitTogetherCanStayOpen) {
+  auto both = arms(arm(3), arm(3));
+  EXPECT_TRUE(both.can_stay_open());
+  room_ = 2 * both.setting().arms[0].plan_bytes - 1;
+  EXPECT_FALSE(arms(arm(3), arm(3)).can_stay_open());
+  design_.open_once = true;
+  const auto a = both.observe(run(Side::a)), b = both.observe(run(Side::b)),
+             again = both.observe(run(Side::a));
+  EXPECT_EQ(again->start.fingerprint, a->start.fingerprint);
+  EXPECT_EQ(b->tokens_hash, a->tokens_hash);
+}
+
+TEST_F(AbEngineArms, FrozenPromptsAreCutToTheSmallerContext) {
+  prompts_ = frozen_prompts();
+  EngineArm narrow = arm(3);
+  narrow.options.context = 40;
+  auto runner = arms(arm(3), narrow);
+  for (const auto& prompt : design_.prompts) EXPECT_LE(prompt.tokens, 40 - design_.predict);
+  const auto a = runner.observe(run(Side::a, 2)), b = runner.observe(run(Side::b, 2));
+  EXPECT_EQ(a->tokens_hash, b->tokens_hash) << "the same tokens in both";
 }
 
 TEST_F(AbEngineArms, AnArmThatCannotFitAloneIsNamed) {

@@ -75,8 +75,50 @@ TEST(AbJudge, SixPairsAreEnough) { EXPECT_EQ(judge(clean(.05, 6)).outcome, Outco
 
 TEST(AbJudge, RefusesAnInterruptedExperiment) {
   Experiment e = clean(.02);
-  e.observations.resize(e.observations.size() - 8);
+  e.observations.resize(e.observations.size() - 6);
   expect_refused(e, "pairs as planned", "12 were planned");
+}
+
+TEST(AbJudge, RefusesAnExperimentThatEndedInThePilot) {
+  Experiment e = clean(.02);
+  e.design.pairs = 0;
+  std::erase_if(e.observations, [](const Observation& o) { return o.run.kind != RunKind::pilot; });
+  const Verdict v = judge(e);
+  EXPECT_EQ(v.outcome, Outcome::refused);
+  EXPECT_NE(check(v, "pairs as planned").detail.find("pilot"), std::string::npos);
+  EXPECT_EQ(check(v, "order of the seed").state, CheckState::passed);
+}
+
+TEST(AbJudge, OpeningsThatDifferAreNoDifferenceOfTheArms) {
+  // Of 60 experiments with identical arms the nominal rate gives up to 7 false verdicts; judged by runs, as
+  // if each arm's openings were one, nearly all.
+  const SyntheticArms identical{0, .002, {.opening = .03}, 0};
+  int opened_anew = 0, opened_once = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SyntheticArms arms = identical;
+    arms.seed = seed;
+    Design design = synthetic_design(12, seed, 2);
+    const auto speaks = [&] {
+      const Outcome outcome = judge(synthetic_experiment(design, arms)).outcome;
+      return outcome == Outcome::faster || outcome == Outcome::slower ? 1 : 0;
+    };
+    opened_anew += speaks();
+    design.open_once = true, design.runs = 1;
+    opened_once += speaks();
+  }
+  EXPECT_LE(opened_anew, 7);
+  EXPECT_GE(opened_once, 45);
+}
+
+TEST(AbJudge, OneOpeningOfEachIsSaidNotToBeCovered) {
+  Design design = synthetic_design(12, schedule_seed);
+  EXPECT_EQ(check(judge(synthetic_experiment(design, {.02, .005, {}, 11})), "openings").state,
+            CheckState::passed);
+  design.open_once = true;
+  const Verdict v = judge(synthetic_experiment(design, {.02, .005, {}, 11}));
+  EXPECT_EQ(v.outcome, Outcome::faster);
+  EXPECT_EQ(check(v, "openings").state, CheckState::skipped);
+  EXPECT_NE(check(v, "openings").detail.find("not covered"), std::string::npos);
 }
 
 TEST(AbJudge, RefusesANumberOfPairsChangedAfterLooking) {
@@ -94,7 +136,8 @@ TEST(AbJudge, RefusesAnOrderThatIsNotTheSeeds) {
 
 TEST(AbJudge, RefusesABlockedOrder) {
   const auto order = blocked_order(12);
-  const Verdict v = judge(synthetic_experiment(order, 12, schedule_seed, {0, .005, {.drift = .003}, 11}));
+  const Verdict v =
+      judge(synthetic_experiment(order, synthetic_design(12, schedule_seed), {0, .005, {.drift = .003}, 11}));
   EXPECT_EQ(v.outcome, Outcome::refused);
   EXPECT_EQ(check(v, "order of the seed").state, CheckState::failed);
   EXPECT_EQ(check(v, "order").state, CheckState::failed) << "position and arm cannot be told apart";
@@ -172,28 +215,41 @@ TEST(AbJudge, RefusesNullPairsThatDiffer) {
   rescale(e, [](const Observation& o) {
     return o.run.kind == RunKind::null_pair && o.run.label == Side::b ? 1.03 : 1;
   });
-  expect_refused(e, "null pairs", "A against A");
+  expect_refused(e, "null pairs", "an arm against itself");
+}
+
+/// Sets the pairs' log ratios, by which arm came first.
+void set_ratios(Experiment& e, const std::vector<double>& a_first, const std::vector<double>& b_first) {
+  size_t next[2] = {};
+  for (const auto& pair : complete_pairs(e, RunKind::pair)) {
+    const double ratio = (pair.first == Side::a ? a_first : b_first).at(next[index(pair.first)]++);
+    for (auto& o : e.observations)
+      if (&o == pair.b.front()) o.value = pair.a.front()->value * std::exp(-ratio);
+  }
 }
 
 TEST(AbJudge, RefusesWhereTheOrderFlipsTheVerdict) {
-  // The second run of a pair is 3 % faster, whichever arm it is.
-  const Experiment e = synthetic_experiment(12, schedule_seed, {0, .005, {.second = .03}, 11});
+  // With A first nothing, with B first much: together it looks resolved.
+  Experiment e = clean();
+  set_ratios(e, {-.003, -.002, -.001, -.0015, .002, .001}, {.03, .031, .032, .033, .034, .035});
   expect_refused(e, "order", "which arm ran first");
 }
 
 TEST(AbJudge, RefusesWhereTakingTheOrderEffectOutChangesTheVerdict) {
-  // Both orders favour B at the median, but with A first hardly: nothing is resolved. Without the effect of
-  // position, everything would be.
+  // The orders disagree and nothing is resolved. Without the effect of position, everything would be.
   Experiment e = clean();
-  const double with_a_first[] = {-.003, -.002, -.001, .0015, .002, .004};
-  int next = 0;
-  for (const auto& pair : complete_pairs(e, RunKind::pair)) {
-    const double ratio = pair.first == Side::a ? with_a_first[next] : .04 + .001 * next;
-    for (auto& o : e.observations)
-      if (&o == pair.b) o.value = pair.a->value * std::exp(-ratio);
-    if (pair.first == Side::b) ++next;
-  }
+  set_ratios(e, {-.012, -.010, -.009, -.007, -.011, -.010}, {.040, .041, .042, .043, .044, .045});
   expect_refused(e, "order", "which arm ran first");
+}
+
+TEST(AbJudge, AnOrderEffectWithNothingToFlipIsOnlyReported) {
+  // The second opening of a pair is 3 % faster, whichever arm it is, and the arms are alike.
+  Experiment e = clean();
+  set_ratios(e, {-.034, -.030, -.026, -.035, -.025, -.030}, {.034, .030, .026, .035, .025, .030});
+  const Verdict v = judge(e);
+  EXPECT_EQ(v.outcome, Outcome::unresolved);
+  EXPECT_LT(*check(v, "order").p, refusal_level);
+  EXPECT_NE(check(v, "order").detail.find("nothing would be resolved either"), std::string::npos);
 }
 
 TEST(AbJudge, AnOrderEffectThatChangesNothingIsOnlyReported) {

@@ -1,13 +1,17 @@
 // The observations file and the reports: nothing is lost on the way, and bad files are refused in one line.
 #include "lab/ab/report.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "lab/ab/arms_table.h"
 #include "lab/ab/observations.h"
 #include "lab/ab/role_table.h"
+#include "lab/ab/schedule.h"
 #include "lab/ab/synthetic.h"
 #include "support/temp_dir.h"
 
@@ -52,9 +56,13 @@ TEST(AbObservations, BadFieldsAreNamed) {
   };
   const Case cases[] = {
       {"/schema", "other", "schema"},
+      {"/schema", "weir-ab-1", "each arm was opened once"},
+      {"/design/runs", 0, "expected 1 to"},
+      {"/design/pilot_openings", 3, "even"},
+      {"/observations/2/opening", -1, "expected 0 to"},
       {"/design/pairs", "12", "x.json: design: pairs"},
       {"/design/pairs", 7, "even"},
-      {"/design/pairs", -1, "expected 2 to"},
+      {"/design/pairs", -1, "expected 0 to"},
       {"/design/prompts", Json::array(), "at least one"},
       {"/design/metric", "speed", "expected decode, prefill, total, figure or command"},
       {"/design/fingerprint", "xyz", "16 hexadecimal digits"},
@@ -149,18 +157,118 @@ TEST(AbReport, ARefundShows) {
   EXPECT_NE(text.find("against the whole: expert_wait"), std::string::npos) << text;
 }
 
-TEST(AbReport, SaysWhatWasFoundAndShowsEveryRun) {
+std::string line_of(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words), end = text.find('\n', at);
+  return at == std::string::npos ? "" : text.substr(at, end - at);
+}
+
+TEST(AbReport, SaysWhatWasFound) {
   const Experiment e = experiment();
   const std::string text = report_text(e, judge(e));
   for (const char* words :
-       {"verdict: B is faster", "times A's decode speed", "96.1 % interval", "12 pairs: B won 12",
-        "order, seed 4", "null pairs", "roles, ms a run", "0123456789abcdef", "peak memory"})
+       {"times A's decode speed", "95 % interval", "12 pairs of openings: B won 12",
+        "sign-flip test p = 0.0005", "null pairs", "roles, ms a run", "peak memory", "seed       4"})
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
   const Json json = report_json(e, judge(e));
   EXPECT_EQ(json["verdict"], "faster");
-  EXPECT_EQ(json["experiment"]["observations"].size(), 40u);
+  EXPECT_EQ(json["sentence"], verdict_line(e, judge(e)));
+  EXPECT_EQ(json["experiment"]["observations"].size(), 2u + 2 * (12 + 6));
   EXPECT_GT(json["estimate"]["ratio"], 1.01);
   EXPECT_EQ(json["exit_code"], 0);
+}
+
+TEST(AbReport, EveryRunIsShownOnRequestOnly) {
+  const Experiment e = experiment();
+  const std::string summary = report_text(e, judge(e)), all = report_text(e, judge(e), Detail::observations);
+  for (const char* words : {"0123456789abcdef", "order of openings, seed 4"}) {
+    EXPECT_EQ(summary.find(words), std::string::npos) << words;
+    EXPECT_NE(all.find(words), std::string::npos) << words << "\n" << all;
+  }
+}
+
+TEST(AbReport, TheOrderIsAWordForEachPair) {
+  Design design = synthetic_design(6, 2, 3);
+  for (const bool once : {false, true}) {
+    design.open_once = once, design.runs = once ? 1 : 3;
+    const Experiment e = synthetic_experiment(design, {.02, .005, {}, 11});
+    const std::string line = line_of(report_text(e, judge(e), Detail::observations), "  (");
+    std::string expected = "  (";
+    const auto schedule = make_schedule(design);
+    int block = -1, opening = -1;
+    for (const auto& run : schedule) {
+      if (run.kind == RunKind::pilot) {
+        expected += name(run.arm);
+        continue;
+      }
+      if (!once && run.opening == opening) continue;
+      if (block < 0) expected += ')';
+      if (run.block != block) expected += ' ';
+      const bool null = run.kind == RunKind::null_pair;
+      expected += run.arm == Side::a ? (null ? 'a' : 'A') : (null ? 'b' : 'B');
+      block = run.block, opening = run.opening;
+    }
+    EXPECT_EQ(line, expected);
+  }
+}
+
+TEST(AbReport, TheVerdictNamesBAndThePromptsFirstAndLast) {
+  Experiment e = experiment();
+  e.design.arms = {"--expert-policy lru", "--expert-policy lfu"};
+  e.design.prompts.push_back({"other", 1, 10});
+  e = synthetic_experiment(e.design, {.02, .005, {}, 11});
+  const std::string text = report_text(e, judge(e));
+  const std::string sentence = "verdict: B, --expert-policy lfu, is faster, on 2 prompts";
+  EXPECT_EQ(text.rfind(sentence + "\n", 0), 0u) << text;
+  EXPECT_EQ(text.rfind("\n" + sentence + "\n"), text.size() - sentence.size() - 2) << text;
+  e.design.arms[1] = "";
+  EXPECT_EQ(verdict_line(e, judge(e)), "verdict: B, without options of its own, is faster, on 2 prompts");
+  e.design.arms[1] = std::string(200, 'x');
+  EXPECT_EQ(verdict_line(e, judge(e)), "verdict: B is faster, on 2 prompts");
+  e.design.open_once = true;
+  e.design.arms[1] = "x";
+  Verdict slower;
+  slower.outcome = Outcome::slower;
+  slower.estimate = Estimate{};
+  EXPECT_EQ(
+      verdict_line(e, slower),
+      "verdict: B, x, is slower, on 2 prompts; one opening of each: a difference between openings is not "
+      "covered");
+}
+
+TEST(AbReport, TheArmsTableAgreesWithTheVerdict) {
+  // Null pairs and the pilot are far off: they are no part of it.
+  Design design = synthetic_design(12, 4, 2);
+  design.negative_control.clear();
+  design.prompts.push_back({"other", 1, 10});
+  Experiment e = synthetic_experiment(design, {.1, .005, {.opening = .01}, 11});
+  for (auto& o : e.observations) {
+    o.tokens_hash = static_cast<uint64_t>(o.run.prompt), o.start.fingerprint = o.tokens_hash;
+    if (o.run.prompt == 1) o.value *= 3, o.hits = 100, o.bytes_read = 4000;
+    if (o.run.kind != RunKind::pair) o.value *= 10, o.hits = 0, o.bytes_read = 1 << 30;
+  }
+  const ArmsTable table = arms_table(e);
+  const Verdict v = judge(e);
+  ASSERT_TRUE(v.estimate) << report_text(e, v);
+  EXPECT_NEAR(std::log(table.whole.arms[0].mean_value / table.whole.arms[1].mean_value),
+              v.estimate->log_ratio, 1e-9);
+  EXPECT_NEAR(table.whole.log_ratio, v.estimate->log_ratio, 1e-12);
+  EXPECT_EQ(table.whole.arms[0].runs, 24);
+  ASSERT_EQ(table.prompts.size(), 2u);
+  double mean = 0;
+  for (const auto& row : table.prompts) {
+    EXPECT_NEAR(std::log(row.arms[0].mean_value / row.arms[1].mean_value), row.log_ratio, 1e-9);
+    mean += row.pairs * row.log_ratio / 12;
+  }
+  EXPECT_NEAR(mean, v.estimate->log_ratio, 1e-12);
+  EXPECT_DOUBLE_EQ(table.prompts[0].arms[0].hit_rate, .9);
+  EXPECT_DOUBLE_EQ(table.prompts[1].arms[0].hit_rate, .5);
+  EXPECT_EQ(table.prompts[1].arms[1].mean_bytes_read, 4000u);
+  const std::string text = report_text(e, v);
+  const std::string ratio = fmt::format("{:.4f}", std::exp(v.estimate->log_ratio));
+  EXPECT_NE(line_of(text, "  B has").find(ratio), std::string::npos) << text;
+  const size_t all = text.find("\nall ");
+  ASSERT_NE(all, std::string::npos) << text;
+  EXPECT_NE(text.find(ratio, all), std::string::npos) << text;
 }
 
 TEST(AbReport, ARefusalHasReasonsAndRunsButNoRatio) {
@@ -171,7 +279,8 @@ TEST(AbReport, ARefusalHasReasonsAndRunsButNoRatio) {
   EXPECT_EQ(text.find("roles, ms"), std::string::npos) << text;
   EXPECT_NE(text.find("verdict: REFUSED"), std::string::npos);
   EXPECT_NE(text.find("is not the one that seed 5 gives"), std::string::npos);
-  EXPECT_NE(text.find("0123456789abcdef"), std::string::npos) << "raw observations stay";
+  const std::string all = report_text(e, judge(e), Detail::observations);
+  EXPECT_NE(all.find("0123456789abcdef"), std::string::npos) << "raw observations stay";
   const Json json = report_json(e, judge(e));
   EXPECT_TRUE(json["estimate"].is_null());
   EXPECT_TRUE(json["roles"].is_null());

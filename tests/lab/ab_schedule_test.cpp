@@ -1,61 +1,108 @@
-// The order of runs: what must hold for every seed, and that the seed alone decides.
+// The order of openings and runs: what must hold for every seed, and that the seed alone decides.
+#include "lab/ab/schedule.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 #include <string>
 
-#include "lab/ab/schedule.h"
-
 namespace weir::lab::ab {
 namespace {
 
 constexpr uint64_t seeds = 200;
 
+Design design(int pairs, uint64_t seed, int prompts = 1, int runs = 1) {
+  Design d;
+  d.pairs = pairs, d.seed = seed, d.runs = runs;
+  d.prompts.resize(static_cast<size_t>(prompts));
+  return d;
+}
+
+/// Without the pilot's.
 std::map<int, std::vector<PlannedRun>> blocks(const std::vector<PlannedRun>& runs) {
   std::map<int, std::vector<PlannedRun>> by_block;
-  for (const auto& run : runs) by_block[run.block].push_back(run);
+  for (const auto& run : runs)
+    if (run.kind != RunKind::pilot) by_block[run.block].push_back(run);
   return by_block;
 }
 
-std::string labels(const std::vector<PlannedRun>& runs) {
-  std::string text;
-  for (const auto& run : runs) text += name(run.label);
-  return text;
-}
-
 TEST(AbSchedule, SameSeedSameOrder) {
-  EXPECT_EQ(make_schedule(12, 7, 3), make_schedule(12, 7, 3));
+  EXPECT_EQ(make_schedule(design(12, 7, 3)), make_schedule(design(12, 7, 3)));
   std::set<std::string> orders;
-  for (uint64_t seed = 0; seed < 50; ++seed) orders.insert(labels(make_schedule(12, seed, 1)));
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    std::string labels;
+    for (const auto& run : make_schedule(design(12, seed))) labels += name(run.label);
+    orders.insert(labels);
+  }
   EXPECT_GT(orders.size(), 45u);
 }
 
-TEST(AbSchedule, EveryBlockIsAbbaOrBaabAndBothOccur) {
-  std::map<std::string, int> count;
-  for (uint64_t seed = 0; seed < seeds; ++seed)
-    for (const auto& [block, runs] : blocks(make_schedule(12, seed, 2))) ++count[labels(runs)];
-  ASSERT_EQ(count.size(), 2u);
-  const int total = count["ABBA"] + count["BAAB"];
-  EXPECT_NEAR(count["ABBA"], total / 2, total / 20);
-}
-
-TEST(AbSchedule, WarmUpsComeFirstTwoPerArm) {
-  const auto runs = make_schedule(6, 1, 1);
-  std::map<Side, int> of_arm;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    EXPECT_EQ(runs[i].kind == RunKind::warm_up, i < 4) << i;
-    if (i < 4) ++of_arm[runs[i].arm];
-  }
-  EXPECT_EQ(of_arm[Side::a], warm_ups_per_arm);
-  EXPECT_EQ(of_arm[Side::b], warm_ups_per_arm);
-}
-
-TEST(AbSchedule, AThirdOfTheBlocksIsNullAndSpreadOverTheWhole) {
+TEST(AbSchedule, HalfOfThePairsBeginWithEachArmInEveryPlaceAlike) {
+  std::map<int, int> a_first_at;
   for (uint64_t seed = 0; seed < seeds; ++seed) {
-    const auto by_block = blocks(make_schedule(12, seed, 1));
-    ASSERT_EQ(by_block.size(), 10u);  // nine, and the warm-ups at -1
-    for (int group = 0; group < 3; ++group) {
+    int a_first = 0;
+    for (const auto& [block, runs] : blocks(make_schedule(design(12, seed, 2)))) {
+      if (runs.front().kind != RunKind::pair || runs.front().label != Side::a) continue;
+      ++a_first, ++a_first_at[runs.front().pair];
+    }
+    EXPECT_EQ(a_first, 6) << "seed " << seed;
+  }
+  for (int pair = 0; pair < 12; ++pair) EXPECT_NEAR(a_first_at[pair], seeds / 2, 30) << pair;
+}
+
+TEST(AbSchedule, EveryHalfOfAPairIsAnOpeningOfItsOwn) {
+  for (const int runs_each : {1, 3}) {
+    const auto runs = make_schedule(design(12, 3, 1, runs_each));
+    std::map<int, int> runs_of;
+    int before = -1;
+    for (const auto& run : runs) {
+      EXPECT_TRUE(run.opening == before || run.opening == before + 1) << "never opened again";
+      before = run.opening;
+      if (run.kind != RunKind::pilot) ++runs_of[run.opening];
+    }
+    EXPECT_EQ(runs_of.size(), 2u * (12 + 6));
+    for (const auto& [opening, count] : runs_of) EXPECT_EQ(count, runs_each) << opening;
+    for (const auto& [block, pair] : blocks(runs)) {
+      ASSERT_EQ(pair.size(), 2u * runs_each);
+      EXPECT_NE(pair.front().opening, pair.back().opening);
+      EXPECT_NE(pair.front().label, pair.back().label);
+    }
+  }
+}
+
+TEST(AbSchedule, OpenedOnceEachArmHasOneOpening) {
+  Design d = design(12, 3);
+  d.open_once = true;
+  std::map<Side, std::set<int>> openings;
+  for (const auto& run : make_schedule(d))
+    if (run.kind != RunKind::pilot) openings[run.arm].insert(run.opening);
+  EXPECT_EQ(openings[Side::a].size(), 1u);
+  EXPECT_EQ(openings[Side::b].size(), 1u);
+}
+
+TEST(AbSchedule, ThePilotComesFirstAndIsTheSameWhateverFollows) {
+  Design d = design(6, 1, 3);
+  d.pilot_openings = 8, d.pilot_runs = 2;
+  const auto pilot = make_pilot(d);
+  ASSERT_EQ(pilot.size(), 16u);
+  std::map<Side, std::set<int>> openings;
+  for (const auto& run : pilot) openings[run.arm].insert(run.opening);
+  EXPECT_EQ(openings[Side::a].size(), 4u);
+  EXPECT_EQ(openings[Side::b].size(), 4u);
+  for (const int pairs : {6, 20}) {
+    d.pairs = pairs, d.runs = pairs / 2;
+    const auto runs = make_schedule(d);
+    for (size_t i = 0; i < runs.size(); ++i) EXPECT_EQ(runs[i].kind == RunKind::pilot, i < pilot.size()) << i;
+    EXPECT_TRUE(std::equal(pilot.begin(), pilot.end(), runs.begin()));
+  }
+}
+
+TEST(AbSchedule, AThirdOfThePairsIsNullAndSpreadOverTheWhole) {
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
+    const auto by_block = blocks(make_schedule(design(12, seed)));
+    ASSERT_EQ(by_block.size(), 18u);
+    for (int group = 0; group < 6; ++group) {
       int nulls = 0;
       for (int i = 0; i < 3; ++i)
         nulls += by_block.at(3 * group + i).front().kind == RunKind::null_pair ? 1 : 0;
@@ -64,51 +111,44 @@ TEST(AbSchedule, AThirdOfTheBlocksIsNullAndSpreadOverTheWhole) {
   }
 }
 
-TEST(AbSchedule, NullRunsAreArmAUnderBothLabels) {
-  int a = 0, b = 0;
-  for (const auto& run : make_schedule(12, 3, 1)) {
-    if (run.kind == RunKind::null_pair) {
-      EXPECT_EQ(run.arm, Side::a);
-      ++(run.label == Side::a ? a : b);
-    } else {
-      EXPECT_EQ(run.arm, run.label);
+TEST(AbSchedule, ANullPairIsTwoOpeningsOfOneArmAndTheArmsTakeTurns) {
+  std::map<Side, int> nulls_of;
+  for (const auto& [block, runs] : blocks(make_schedule(design(12, 3)))) {
+    if (runs.front().kind != RunKind::null_pair) {
+      for (const auto& run : runs) EXPECT_EQ(run.arm, run.label);
+      continue;
     }
+    EXPECT_EQ(runs.front().arm, runs.back().arm);
+    EXPECT_NE(runs.front().opening, runs.back().opening);
+    ++nulls_of[runs.front().arm];
   }
-  EXPECT_EQ(a, 6);
-  EXPECT_EQ(b, 6);
+  EXPECT_EQ(nulls_of[Side::a], 3);
+  EXPECT_EQ(nulls_of[Side::b], 3);
 }
 
-TEST(AbSchedule, PairsAreNeighboursWithOneRunOfEachLabel) {
+TEST(AbSchedule, PairsAreNumberedInOrder) {
   for (const int pairs : {2, 6, 8, 14}) {
-    const auto runs = make_schedule(pairs, 5, 1);
     std::map<RunKind, int> count;
-    for (size_t i = 4; i < runs.size(); i += 2) {
-      EXPECT_EQ(runs[i].kind, runs[i + 1].kind);
-      EXPECT_EQ(runs[i].pair, runs[i + 1].pair);
-      EXPECT_NE(runs[i].label, runs[i + 1].label);
-      EXPECT_EQ(runs[i].pair, count[runs[i].kind]++) << "numbered in order";
+    for (const auto& [block, runs] : blocks(make_schedule(design(pairs, 5)))) {
+      for (const auto& run : runs) EXPECT_EQ(run.pair, count[runs.front().kind]);
+      ++count[runs.front().kind];
     }
     EXPECT_EQ(count[RunKind::pair], pairs);
     EXPECT_EQ(count[RunKind::null_pair], null_pairs(pairs));
   }
-  EXPECT_EQ(null_pairs(6), 4);
+  EXPECT_EQ(null_pairs(6), 3);
   EXPECT_EQ(null_pairs(12), 6);
 }
 
-TEST(AbSchedule, EachOrderComesOnceInABlock) {
-  for (const auto& [block, runs] : blocks(make_schedule(12, 9, 1)))
-    EXPECT_NE(runs[0].label, runs[2].label) << block;
-}
-
-TEST(AbSchedule, PromptsTakeTurnsByBlock) {
-  std::map<int, int> blocks_of_prompt;
+TEST(AbSchedule, PromptsTakeTurnsByPair) {
+  std::map<int, int> pairs_of_prompt;
   std::set<int> first;
-  for (const auto& [block, runs] : blocks(make_schedule(12, 2, 3))) {
+  for (const auto& [block, runs] : blocks(make_schedule(design(12, 2, 3, 2)))) {
     for (const auto& run : runs) EXPECT_EQ(run.prompt, runs.front().prompt);
-    if (runs.front().kind == RunKind::pair) ++blocks_of_prompt[runs.front().prompt];
+    if (runs.front().kind == RunKind::pair) ++pairs_of_prompt[runs.front().prompt];
   }
-  EXPECT_EQ(blocks_of_prompt, (std::map<int, int>{{0, 2}, {1, 2}, {2, 2}}));
-  for (uint64_t seed = 0; seed < 50; ++seed) first.insert(make_schedule(12, seed, 3).front().prompt);
+  EXPECT_EQ(pairs_of_prompt, (std::map<int, int>{{0, 4}, {1, 4}, {2, 4}}));
+  for (uint64_t seed = 0; seed < 50; ++seed) first.insert(make_pilot(design(12, seed, 3)).front().prompt);
   EXPECT_EQ(first.size(), 3u) << "the seed shuffles the prompts";
 }
 

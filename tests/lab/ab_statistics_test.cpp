@@ -100,33 +100,54 @@ TEST(AbPairs, RatioIsAboveOneWhereBIsBetter) {
   }
 }
 
+TEST(AbPairs, OpeningsAreTheGeometricMeansOfTheirRuns) {
+  Experiment e = synthetic_experiment(synthetic_design(6, 1, 2), {0, 0, {}, 1});
+  int run = 0;
+  for (auto& o : e.observations) o.value = o.run.arm == Side::a ? (run++ % 2 == 0 ? 10 : 40) : 5;
+  for (const auto& pair : complete_pairs(e, RunKind::pair)) EXPECT_NEAR(pair.log_ratio, std::log(4), 1e-12);
+}
+
 TEST(AbPairs, WhichRanFirstAndWhatIsIncomplete) {
-  Experiment e = synthetic_experiment(6, 1, {});
+  Experiment e = synthetic_experiment(synthetic_design(6, 1, 2), {});
   e.observations.pop_back();
   const auto last = e.observations.back().run;
   const auto pairs = complete_pairs(e, last.kind);
   for (const auto& pair : pairs) {
-    EXPECT_LT(pair.first == Side::a ? pair.a : pair.b, pair.first == Side::a ? pair.b : pair.a);
-    EXPECT_NE(pair.a->run.pair, last.pair) << "its partner is missing";
+    EXPECT_EQ(pair.a.size(), 2u);
+    EXPECT_LT(pair.first == Side::a ? pair.a.back() : pair.b.back(),
+              pair.first == Side::a ? pair.b.front() : pair.a.front());
+    EXPECT_NE(pair.a.front()->run.pair, last.pair) << "a run is missing";
   }
   EXPECT_EQ(static_cast<int>(pairs.size()), (last.kind == RunKind::pair ? 6 : null_pairs(6)) - 1);
 }
 
-TEST(AbPairs, EstimateIsMedianExactIntervalAndWins) {
+TEST(AbPairs, EstimateIsMeanIntervalAndWins) {
   const Values ratios{.01, .02, .03, .04, .05, .06, .07, .08, .09, .10, -.01, 0};
   const auto e = estimate(ratios);
   ASSERT_TRUE(e);
   EXPECT_DOUBLE_EQ(e->log_ratio, .045);
-  EXPECT_DOUBLE_EQ(e->low, .01) << "third smallest of twelve";
-  EXPECT_DOUBLE_EQ(e->high, .08);
-  EXPECT_NEAR(e->coverage, .961, 5e-4);
+  EXPECT_NEAR(e->high - .045, 2.200985 * std::sqrt(.0143 / 11 / 12), 1e-8);
+  EXPECT_NEAR(e->low - .045, -(e->high - .045), 1e-12);
   EXPECT_EQ(e->wins, 10);
   EXPECT_EQ(e->losses, 1);
   EXPECT_EQ(e->ties, 1);
-  EXPECT_NEAR(e->p, 24.0 / 2048, 1e-12);
-  EXPECT_DOUBLE_EQ(e->smallest, .035);
-  EXPECT_TRUE(e->resolved());
+  EXPECT_NEAR(e->p, sign_flip_p(ratios), 1e-12);
+  EXPECT_EQ(e->direction(), 1);
   EXPECT_FALSE(estimate(Values{1, 1, 1, 1, 1}));
+}
+
+TEST(AbPairs, BothTestsMustAgree) {
+  // Two far values of seven: the interval leaves zero out only where the spread is small, and one sign
+  // against six is 2 of 128 at best.
+  const Values mixed{.01, .011, .009, .0105, .0095, .01, -.0001};
+  const Estimate e = *estimate(mixed);
+  EXPECT_GT(e.low, 0);
+  EXPECT_LT(e.p, .05);
+  EXPECT_TRUE(e.resolved());
+  Estimate disagreeing = e;
+  disagreeing.p = .06;
+  EXPECT_FALSE(disagreeing.resolved());
+  EXPECT_EQ(disagreeing.direction(), 0);
 }
 
 TEST(AbPairs, TheSmallestEffectIsWhereTheVerdictTurns) {
@@ -135,7 +156,7 @@ TEST(AbPairs, TheSmallestEffectIsWhereTheVerdictTurns) {
   ASSERT_FALSE(e.resolved());
   for (const double sign : {-1.0, 1.0}) {
     Values more;
-    for (const double r : ratios) more.push_back(r - e.log_ratio + sign * (e.smallest + 1e-9));
+    for (const double r : ratios) more.push_back(r - e.log_ratio + sign * (e.smallest * 1.1));
     EXPECT_TRUE(estimate(more)->resolved());
   }
 }

@@ -12,6 +12,8 @@ namespace weir::lab::ab {
 Check enough_pairs(std::span<const Pair> pairs);
 Check number_of_pairs_kept(const Experiment& e, std::span<const Pair> pairs, std::optional<int> requested);
 Check order_is_the_seeds(const Experiment& e);
+/// Skipped where each arm was opened once: says then what the verdict does not cover.
+Check openings_are_covered(const Experiment& e);
 
 // Of the runs: are they comparable?
 Check tokens_are_equal(const Experiment& e);

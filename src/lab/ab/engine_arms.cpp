@@ -82,7 +82,7 @@ auto naming(Side side, Work work) {
 
 }  // namespace
 
-EngineArms::EngineArms(std::array<EngineArm, 2> arms, std::vector<PromptText> prompts, Design& design,
+EngineArms::EngineArms(std::array<EngineArm, 2> arms, const std::vector<Prompt>& prompts, Design& design,
                        uint64_t room_bytes, const std::atomic<bool>* cancel)
     : design_(design), cancel_(cancel) {
   uint64_t together = 0;
@@ -92,21 +92,32 @@ EngineArms::EngineArms(std::array<EngineArm, 2> arms, std::vector<PromptText> pr
     meter_.begin(side);
     naming(side, [&] {
       open(side);
-      tokenise(side, prompts);
+      for (const auto& prompt : prompts)
+        arm.prompts.push_back(fit_prompt(prompt, *arm.engine, design_.predict));
     });
     meter_.end();
     together += arm.facts.plan_bytes;
   }
-  both_resident_ = together <= room_bytes && fit_one_device(arms_[0].engine->plan(), arms_[1].engine->plan());
+  can_stay_open_ = together <= room_bytes && fit_one_device(arms_[0].engine->plan(), arms_[1].engine->plan());
   const Engine& a = *arms_[0].engine;
   model_bytes_ = a.model().total_bytes();
   design.model = a.model().path();
   design.fingerprint = a.model().fingerprint();
+  cut_alike();
   design.prompts.clear();
   for (size_t i = 0; i < prompts.size(); ++i)
     design.prompts.push_back({prompts[i].name,
                               Hash64().add(prompts[i].text.data(), prompts[i].text.size()).value(),
-                              static_cast<int>(arms_[0].prompts[i].size())});
+                              static_cast<int>(arms_[0].prompts[i].tokens.size())});
+  for (const Side side : {Side::a, Side::b}) close(side);
+}
+
+void EngineArms::cut_alike() {
+  for (size_t i = 0; i < arms_[0].prompts.size(); ++i) {
+    FittedPrompt &a = arms_[0].prompts[i], &b = arms_[1].prompts[i];
+    if (a.cut() && a.tokens.size() < b.tokens.size()) b.tokens.resize(a.tokens.size());
+    if (b.cut() && b.tokens.size() < a.tokens.size()) a.tokens.resize(b.tokens.size());
+  }
 }
 
 void EngineArms::open(Side side) {
@@ -116,7 +127,6 @@ void EngineArms::open(Side side) {
   o.ledger.enabled = true;
   o.ledger.log_every = 0;
   arm.engine = std::make_unique<Engine>(o);
-  arm.loaded = false;
   // Opened again, the arm must come to the same plan, whatever the machine leaves by then.
   const ResidencyPlan& plan = arm.engine->plan();
   o.threads = arm.engine->options().threads, o.context = arm.engine->context();
@@ -127,25 +137,19 @@ void EngineArms::open(Side side) {
                arithmetic_name(arm.engine->arithmetic()), arithmetic_version};
 }
 
-void EngineArms::tokenise(Side side, const std::vector<PromptText>& prompts) {
+void EngineArms::close(Side side) {
   Arm& arm = arms_[index(side)];
-  for (const auto& prompt : prompts) {
-    auto tokens = arm.engine->tokenizer().encode(prompt.text, {});
-    const int needed = static_cast<int>(tokens.size()) + design_.predict;
-    if (tokens.empty()) throw input_error("{}: the prompt is empty", prompt.name);
-    if (needed > arm.engine->context())
-      throw input_error(
-          "{}: {} tokens and {} new ones do not fit the context of {}: use a larger -c or a smaller -n",
-          prompt.name, tokens.size(), design_.predict, arm.engine->context());
-    arm.prompts.push_back(std::move(tokens));
-  }
+  arm.opening = -1;
+  if (!arm.engine) return;
+  meter_.begin(side);
+  arm.engine.reset();
+  meter_.end();
 }
 
 Setting EngineArms::setting() const {
   Setting s;
   s.machine = this_machine();
   s.model_bytes = model_bytes_;
-  s.both_resident = both_resident_;
   const EngineOptions &a = arms_[0].given.options, &b = arms_[1].given.options;
   s.same_slots = a.model == b.model &&
                  a.policy.value_or(ExpertPolicy::lfu) == b.policy.value_or(ExpertPolicy::lfu) &&
@@ -162,19 +166,31 @@ std::optional<Observation> EngineArms::observe(const PlannedRun& run) {
   return naming(run.arm, [&] { return measure(run); });
 }
 
-/// Open and loaded.
-void EngineArms::prepare_engine(Side side) {
-  const EndAtOnce nobody_looks;
-  Arm& arm = arms_[index(side)];
-  if (!arm.engine) open(side);
-  const ScopedEnvironment environment(arm.given.environment);
-  if (!std::exchange(arm.loaded, true)) arm.engine->load();
+bool EngineArms::reopen(const PlannedRun& run) {
+  Arm& arm = arms_[index(run.arm)];
+  if (!design_.open_once) close(other(run.arm));
+  close(run.arm);
+  meter_.begin(run.arm);
+  {
+    const EndAtOnce nobody_looks;
+    open(run.arm);
+    const ScopedEnvironment environment(arm.given.environment);
+    arm.engine->load();
+  }
+  arm.opening = run.opening;
+  if (design_.cache == CachePolicy::warm) return true;
+  // What only the first generation of an engine pays is no part of a cold start of its caches.
+  const Result first = generate(arm, run);
+  if (first.finish == Finish::failed) throw failure("{}", first.error);
+  return first.finish != Finish::cancelled;
 }
 
 std::optional<Observation> EngineArms::measure(const PlannedRun& run) {
   Arm& arm = arms_[index(run.arm)];
-  meter_.begin(run.arm);
-  prepare_engine(run.arm);
+  if (arm.opening == run.opening)
+    meter_.begin(run.arm);
+  else if (!reopen(run))
+    return std::nullopt;
   const ScopedEnvironment environment(arm.given.environment);
   if (!prepare(arm, run)) return std::nullopt;
   Observation o;
@@ -186,11 +202,6 @@ std::optional<Observation> EngineArms::measure(const PlannedRun& run) {
   o.tokens_hash = result.tokens_hash;
   read_ledger(*arm.engine->ledger(), design_.metric, o);
   o.peak_bytes = meter_.end();
-  if (!both_resident_) {
-    meter_.begin(run.arm);
-    arm.engine.reset();
-    meter_.end();
-  }
   return o;
 }
 
@@ -207,7 +218,7 @@ bool EngineArms::prepare(Arm& arm, const PlannedRun& run) {
 
 Result EngineArms::generate(Arm& arm, const PlannedRun& run) {
   Request request;
-  request.prompt = arm.prompts[static_cast<size_t>(run.prompt)];
+  request.prompt = arm.prompts[static_cast<size_t>(run.prompt)].tokens;
   request.max_tokens = design_.predict;
   request.ignore_eos = true;  // the same number of tokens in every run
   request.sampler = sampler(design_.seed, run.prompt);

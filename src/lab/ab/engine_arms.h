@@ -1,6 +1,6 @@
-// Arms that are option sets of the engine. Both stay loaded where the machine has room for both; else each
-// run opens and loads its arm, so that neither has an advantage. Every run is one generation with the ledger
-// on.
+// Arms that are option sets of the engine. An opening is alone: the other arm's engine is closed before it,
+// as it would be in a process of its own, unless each arm is opened once, when both stay. Every run is one
+// generation with the ledger on.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "lab/ab/conduct.h"
 #include "lab/ab/memory_meter.h"
+#include "lab/prompts.h"
 
 namespace weir::lab::ab {
 
@@ -21,32 +22,35 @@ struct EngineArm {
   ScopedEnvironment::Settings environment;  ///< while the arm opens, loads and runs
 };
 
-struct PromptText {
-  std::string name, text;
-};
-
 class EngineArms final : public Runner {
  public:
   /// Opens both arms, which plans and loads nothing. `design` holds what the user asked for; what follows
   /// from the model and the prompts is filled in. Throws Error (input) that names the arm: it does not fit
-  /// alone, a prompt does not fit its context. `room_bytes`: what the machine leaves for both.
-  EngineArms(std::array<EngineArm, 2> arms, std::vector<PromptText> prompts, Design& design,
+  /// alone, a prompt does not fit its context. Frozen prompts are cut to the smaller context instead.
+  /// `room_bytes`: what the machine leaves for both.
+  EngineArms(std::array<EngineArm, 2> arms, const std::vector<Prompt>& prompts, Design& design,
              uint64_t room_bytes, const std::atomic<bool>* cancel);
 
   Setting setting() const;
+  /// The prompts as arm A runs them.
+  const std::vector<FittedPrompt>& prompts() const { return arms_[0].prompts; }
   std::optional<Observation> observe(const PlannedRun& run) override;
+  bool can_stay_open() const override { return can_stay_open_; }
 
  private:
   struct Arm {
     EngineArm given;
     std::unique_ptr<Engine> engine;
-    std::vector<std::vector<Token>> prompts;
+    std::vector<FittedPrompt> prompts;
     ArmFacts facts;
-    bool loaded = false;
+    int opening = -1;  ///< of `engine`, which is loaded then
   };
+  /// The engine without its weights.
   void open(Side side);
-  void prepare_engine(Side side);
-  void tokenise(Side side, const std::vector<PromptText>& prompts);
+  void close(Side side);
+  void cut_alike();
+  /// Opens and loads the arm for its next opening.
+  bool reopen(const PlannedRun& run);
   std::optional<Observation> measure(const PlannedRun& run);
   /// Brings the arm to the start that the policy asks for. False where it was interrupted.
   bool prepare(Arm& arm, const PlannedRun& run);
@@ -56,7 +60,7 @@ class EngineArms final : public Runner {
   const Design& design_;
   const std::atomic<bool>* cancel_;
   MemoryMeter meter_;
-  bool both_resident_ = true;
+  bool can_stay_open_ = false;
   uint64_t model_bytes_ = 0;
 };
 

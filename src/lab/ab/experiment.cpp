@@ -11,7 +11,7 @@ namespace weir::lab::ab {
 namespace {
 
 constexpr const char* side_names[] = {"A", "B"};
-constexpr const char* kind_names[] = {"warm-up", "pair", "null"};
+constexpr const char* kind_names[] = {"pilot", "pair", "null"};
 constexpr const char* cache_names[] = {"warm", "cold"};
 constexpr const char* metric_names[] = {"decode", "prefill", "total", "figure", "command"};
 

@@ -18,9 +18,9 @@ inline Side other(Side side) { return side == Side::a ? Side::b : Side::a; }
 inline size_t index(Side side) { return static_cast<size_t>(side); }
 
 enum class RunKind : uint8_t {
-  warm_up,    ///< dropped
-  pair,       ///< one of two runs whose ratio is a difference of A and B
-  null_pair,  ///< A under both labels: the ratio should be one
+  pilot,      ///< warms up and tells the numbers that follow; dropped from the verdict
+  pair,       ///< of two openings whose ratio is a difference of A and B
+  null_pair,  ///< of two openings of one arm, under both labels: the ratio should be one
 };
 
 enum class CachePolicy : uint8_t {
@@ -46,13 +46,14 @@ RunKind parse_run_kind(const std::string& text, const std::string& where);
 CachePolicy parse_cache_policy(const std::string& text, const std::string& where);
 Metric parse_metric(const std::string& text, const std::string& where);
 
-/// One run of the schedule. In a null pair the label says which half it plays and the arm is always A.
+/// One run of the schedule. In a null pair the label says which half it plays; the arm is one for both.
 struct PlannedRun {
-  RunKind kind = RunKind::warm_up;
-  int block = -1;  ///< counted over both kinds of block; -1 for warm-ups
-  int pair = -1;   ///< counted apart for pairs and null pairs; -1 for warm-ups
+  RunKind kind = RunKind::pilot;
+  int block = -1;  ///< a pair of openings, counted over both kinds of pair; -1 for the pilot
+  int pair = -1;   ///< counted apart for pairs and null pairs; -1 for the pilot
   Side label = Side::a, arm = Side::a;
-  int prompt = 0;  ///< index into Design::prompts
+  int prompt = 0;   ///< index into Design::prompts
+  int opening = 0;  ///< which opening of an engine, or start of a command: neighbours that share it, share it
   bool operator==(const PlannedRun&) const = default;
 };
 
@@ -62,7 +63,7 @@ struct PromptFacts {
   int tokens = 0;     ///< 0 for commands
 };
 
-/// Everything that was decided before the first run.
+/// Everything that was decided before the first run that counts.
 struct Design {
   std::string model;         ///< path; empty for commands
   uint64_t fingerprint = 0;  ///< of the model
@@ -74,7 +75,14 @@ struct Design {
   CachePolicy cache = CachePolicy::warm;
   bool allow_different_tokens = false;
   std::string negative_control;  ///< a role that must not move; empty: none
-  int pairs = 12;
+  int pilot_openings = 2;        ///< even
+  int pilot_runs = 1;            ///< of each of them
+  int pairs = 12;                ///< of openings, even; 0 until the pilot has told it
+  int runs = 1;                  ///< of each opening
+  /// Each arm is opened once and stays open, and a pair is of two runs: a difference between openings is then
+  /// not covered.
+  bool open_once = false;
+  std::string numbers;  ///< in words, where the numbers of openings and runs come from
   uint64_t seed = 1;
   int predict = 64;  ///< new tokens a generation; 0 for commands
   std::vector<PromptFacts> prompts;
@@ -92,7 +100,6 @@ struct ArmFacts {
 struct Setting {
   Machine machine;
   uint64_t model_bytes = 0;
-  bool both_resident = true;  ///< else each run opened and loaded its arm
   // Whether the arms' options imply that a run of either starts from the same state.
   bool same_slots = false, same_pages = false;
   std::array<ArmFacts, 2> arms;
@@ -109,6 +116,7 @@ struct StartState {
 struct Observation {
   PlannedRun run;
   double started_s = 0;           ///< since the experiment began
+  double took_s = 0;              ///< with opening and preparing it
   double value = 0;               ///< the metric; finite and above 0
   uint64_t metric_ns = 0;         ///< of the phases the metric covers
   uint64_t wall_ns = 0;           ///< of the whole generation, or of the command

@@ -14,6 +14,7 @@ Verdict judge(const Experiment& experiment, std::optional<int> requested_pairs) 
       enough_pairs(pairs),
       number_of_pairs_kept(experiment, pairs, requested_pairs),
       order_is_the_seeds(experiment),
+      openings_are_covered(experiment),
       tokens_are_equal(experiment),
       starts_are_equal(experiment),
       wall_is_covered(experiment),
@@ -27,8 +28,8 @@ Verdict judge(const Experiment& experiment, std::optional<int> requested_pairs) 
     return verdict;
   verdict.estimate = estimate(log_ratios(pairs));
   if (!verdict.estimate) return verdict;
-  const Estimate& e = *verdict.estimate;
-  verdict.outcome = e.low > 0 ? Outcome::faster : e.high < 0 ? Outcome::slower : Outcome::unresolved;
+  const int direction = verdict.estimate->direction();
+  verdict.outcome = direction > 0 ? Outcome::faster : direction < 0 ? Outcome::slower : Outcome::unresolved;
   return verdict;
 }
 

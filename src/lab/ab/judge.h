@@ -13,7 +13,6 @@ namespace weir::lab::ab {
 
 /// The level of each test that can refuse; the chance that one of them refuses clean arms.
 inline constexpr double refusal_level = 0.01;
-inline constexpr int fewest_pairs = 6;
 inline constexpr double least_coverage = 0.99;
 /// Share of the model's bytes by which page caches may differ at the start of runs that should find the same.
 inline constexpr double page_cache_tolerance = 0.05;

@@ -16,7 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* schema = "weir-ab-1";
+constexpr const char* schema = "weir-ab-2";
+constexpr const char* schema_before_openings = "weir-ab-1";
 
 std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -100,7 +101,12 @@ Json design_json(const Design& d) {
           {"cache", name(d.cache)},
           {"allow_different_tokens", d.allow_different_tokens},
           {"negative_control", d.negative_control},
+          {"pilot_openings", d.pilot_openings},
+          {"pilot_runs", d.pilot_runs},
           {"pairs", d.pairs},
+          {"runs", d.runs},
+          {"open_once", d.open_once},
+          {"numbers", d.numbers},
           {"seed", d.seed},
           {"predict", d.predict},
           {"prompts", prompts_json(d.prompts)}};
@@ -124,8 +130,16 @@ Design read_design(const Object& o) {
   d.cache = parse_cache_policy(o.text("cache"), o.path("cache"));
   d.allow_different_tokens = o.flag("allow_different_tokens");
   d.negative_control = o.text("negative_control");
-  d.pairs = o.integer("pairs", 2, most_pairs);
-  if (d.pairs % 2 != 0) throw input_error("{}: {}: expected an even number", o.path("pairs"), d.pairs);
+  d.pilot_openings = o.integer("pilot_openings", 2, most_pairs);
+  d.pilot_runs = o.integer("pilot_runs", 1, most_runs);
+  d.pairs = o.integer("pairs", 0, most_pairs);
+  for (const auto& [key, count] : {std::pair("pairs", d.pairs), {"pilot_openings", d.pilot_openings}})
+    if (count % 2 != 0) throw input_error("{}: {}: expected an even number", o.path(key), count);
+  d.runs = o.integer("runs", 1, most_runs);
+  d.open_once = o.flag("open_once");
+  if (d.open_once && d.runs != 1)
+    throw input_error("{}: {}: expected 1, as each arm was opened once", o.path("runs"), d.runs);
+  d.numbers = o.text("numbers");
   d.seed = o.u64("seed");
   d.predict = o.integer("predict", 0, std::numeric_limits<int>::max());
   const std::string where = o.path("prompts");
@@ -155,7 +169,6 @@ Json setting_json(const Setting& s) {
           {"system", s.machine.system},
           {"build", s.machine.build},
           {"model_bytes", s.model_bytes},
-          {"both_resident", s.both_resident},
           {"same_slots", s.same_slots},
           {"same_pages", s.same_pages},
           {"a", arm_json(s.arms[0])},
@@ -181,7 +194,6 @@ Setting read_setting(const Object& o) {
   s.machine.system = o.text("system");
   s.machine.build = o.text("build");
   s.model_bytes = o.u64("model_bytes");
-  s.both_resident = o.flag("both_resident");
   s.same_slots = o.flag("same_slots");
   s.same_pages = o.flag("same_pages");
   s.arms = {read_arm(o.object("a")), read_arm(o.object("b"))};
@@ -201,7 +213,9 @@ Json run_json(const Observation& o) {
                {"label", name(o.run.label)},
                {"arm", name(o.run.arm)},
                {"prompt", o.run.prompt},
+               {"opening", o.run.opening},
                {"started_s", o.started_s},
+               {"took_s", o.took_s},
                {"value", o.value},
                {"metric_ns", o.metric_ns},
                {"wall_ns", o.wall_ns},
@@ -228,6 +242,7 @@ PlannedRun read_planned(const Object& o, const Design& design) {
   run.label = parse_side(o.text("label"), o.path("label"));
   run.arm = parse_side(o.text("arm"), o.path("arm"));
   run.prompt = o.integer("prompt", 0, static_cast<int>(design.prompts.size()) - 1);
+  run.opening = o.integer("opening", 0, 1'000'000);
   return run;
 }
 
@@ -285,6 +300,7 @@ Observation read_run(const Object& o, const Experiment& e) {
   Observation r;
   r.run = read_planned(o, e.design);
   r.started_s = o.number("started_s");
+  r.took_s = o.number("took_s");
   r.value = o.number("value");
   r.metric_ns = o.u64("metric_ns");
   r.wall_ns = o.u64("wall_ns");
@@ -315,8 +331,13 @@ Json to_json(const Experiment& e) {
 
 Experiment from_json(const Json& json, const std::string& source) {
   const Object top(json, source);
-  if (const auto found = top.text("schema"); found != schema)
-    throw input_error("{}: schema {}: expected {}", source, quote(found), schema);
+  const auto found = top.text("schema");
+  if (found == schema_before_openings)
+    throw input_error(
+        "{}: schema {}: each arm was opened once in it, so it cannot tell a difference between the arms from "
+        "one between two openings: make the experiment again",
+        source, quote(found));
+  if (found != schema) throw input_error("{}: schema {}: expected {}", source, quote(found), schema);
   Experiment e;
   e.design = read_design(top.object("design"));
   e.setting = read_setting(top.object("setting"));

@@ -1,12 +1,22 @@
 #include "lab/ab/pairs.h"
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "base/stats.h"
+#include "lab/ab/statistics.h"
 
 namespace weir::lab::ab {
+
+namespace {
+
+double mean_log(const std::vector<const Observation*>& runs) {
+  double sum = 0;
+  for (const Observation* o : runs) sum += std::log(o->value);
+  return sum / static_cast<double>(runs.size());
+}
+
+}  // namespace
 
 std::vector<Pair> complete_pairs(const Experiment& experiment, RunKind kind) {
   std::vector<Pair> pairs;
@@ -14,13 +24,14 @@ std::vector<Pair> complete_pairs(const Experiment& experiment, RunKind kind) {
   for (const auto& o : experiment.observations) {
     if (o.run.kind != kind) continue;
     const auto [known, fresh] = place.try_emplace(o.run.pair, pairs.size());
-    if (fresh) pairs.push_back({nullptr, nullptr, o.run.label, 0});
+    if (fresh) pairs.push_back({{}, {}, o.run.label, 0});
     Pair& pair = pairs[known->second];
-    (o.run.label == Side::a ? pair.a : pair.b) = &o;
+    (o.run.label == Side::a ? pair.a : pair.b).push_back(&o);
   }
-  std::erase_if(pairs, [](const Pair& p) { return p.a == nullptr || p.b == nullptr; });
+  const auto runs = static_cast<size_t>(experiment.design.runs);
+  std::erase_if(pairs, [&](const Pair& p) { return p.a.size() != runs || p.b.size() != runs; });
   const double sign = experiment.design.higher_is_better ? 1 : -1;
-  for (auto& pair : pairs) pair.log_ratio = sign * (std::log(pair.b->value) - std::log(pair.a->value));
+  for (auto& pair : pairs) pair.log_ratio = sign * (mean_log(pair.b) - mean_log(pair.a));
   return pairs;
 }
 
@@ -31,15 +42,14 @@ std::vector<double> log_ratios(std::span<const Pair> pairs) {
 }
 
 std::optional<Estimate> estimate(std::span<const double> log_ratios) {
-  const auto interval = median_interval(log_ratios);
-  if (!interval) return std::nullopt;
+  if (static_cast<int>(log_ratios.size()) < fewest_pairs) return std::nullopt;
+  const MeanInterval interval = *mean_interval(log_ratios, verdict_level);
   Estimate e;
-  e.log_ratio = median(log_ratios);
-  e.low = interval->low, e.high = interval->high, e.coverage = interval->coverage;
+  e.log_ratio = mean(log_ratios);
+  e.low = interval.low, e.high = interval.high;
   for (const double r : log_ratios) ++(r > 0 ? e.wins : r < 0 ? e.losses : e.ties);
-  e.p = sign_test_p(e.wins, e.losses);
-  // The same differences moved until the interval leaves zero: its further half.
-  e.smallest = std::max(e.high - e.log_ratio, e.log_ratio - e.low);
+  e.p = sign_flip_p(log_ratios);
+  e.smallest = e.high - e.log_ratio;
   return e;
 }
 

@@ -9,18 +9,19 @@
 
 namespace weir::lab::ab {
 
-/// Several lines, each ended. A refused experiment gets reasons and raw observations, no ratio and no roles.
-std::string report_text(const Experiment& experiment, const Verdict& verdict);
+enum class Detail : uint8_t {
+  summary,
+  observations,  ///< and the order, and every run
+};
+
+/// One line, not ended: "verdict: B, --expert-policy lru, is faster, on 2 prompts". With what it does not
+/// cover, where that is so.
+std::string verdict_line(const Experiment& experiment, const Verdict& verdict);
+/// Several lines, each ended; verdict_line() is the first and the last. A refused experiment gets reasons, no
+/// ratio and no roles.
+std::string report_text(const Experiment& experiment, const Verdict& verdict,
+                        Detail detail = Detail::summary);
 /// The same as JSON (docs/ab.md), the raw observations included.
 nlohmann::ordered_json report_json(const Experiment& experiment, const Verdict& verdict);
-
-/// Figures of one arm over its counted runs (null pairs included).
-struct ArmSummary {
-  int runs = 0;
-  double median_value = 0;
-  double hit_rate = 0;
-  uint64_t median_bytes_read = 0, peak_bytes = 0;
-};
-ArmSummary summarise(const Experiment& experiment, Side arm);
 
 }  // namespace weir::lab::ab

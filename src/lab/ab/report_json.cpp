@@ -2,9 +2,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lab/ab/arms_table.h"
 #include "lab/ab/observations.h"
 #include "lab/ab/report.h"
 #include "lab/ab/role_table.h"
+#include "lab/ab/spread.h"
 
 namespace weir::lab::ab {
 
@@ -28,11 +30,11 @@ Json estimate_json(const Verdict& v) {
   return {{"ratio", std::exp(e.log_ratio)},
           {"low", std::exp(e.low)},
           {"high", std::exp(e.high)},
-          {"coverage", e.coverage},
+          {"level", verdict_level},
           {"wins_b", e.wins},
           {"wins_a", e.losses},
           {"ties", e.ties},
-          {"sign_test_p", e.p},
+          {"sign_flip_p", e.p},
           {"smallest_resolvable_ratio", std::exp(e.smallest)}};
 }
 
@@ -49,23 +51,49 @@ Json roles_json(const Experiment& e, const Verdict& v) {
   const RoleTable table = role_table(e, pairs);
   Json rows = Json::array();
   for (const auto& row : table.rows) rows.push_back(row_json(row));
-  return {{"pairs", table.pairs}, {"rows", rows}, {"whole", row_json(table.whole)}};
+  return {{"pairs", table.pairs}, {"runs", table.runs}, {"rows", rows}, {"whole", row_json(table.whole)}};
 }
 
-Json arm_json(const Experiment& e, Side side) {
-  const ArmSummary s = summarise(e, side);
-  Json json = {{"runs", s.runs}, {"median_value", s.median_value}};
-  if (!e.design.commands) json["hit_rate"] = s.hit_rate, json["median_bytes_read"] = s.median_bytes_read;
-  json["peak_bytes"] = s.peak_bytes;
+Json arm_json(const Experiment& e, const ArmFigures& f) {
+  Json json = {{"runs", f.runs}, {"mean_value", f.mean_value}};
+  if (!e.design.commands) json["hit_rate"] = f.hit_rate, json["mean_bytes_read"] = f.mean_bytes_read;
   return json;
+}
+
+Json arms_row_json(const Experiment& e, const Verdict& v, const ArmsRow& row) {
+  return {{"pairs", row.pairs},
+          {"ratio", v.estimate ? Json(std::exp(row.log_ratio)) : Json(nullptr)},
+          {"a", arm_json(e, row.arms[0])},
+          {"b", arm_json(e, row.arms[1])}};
+}
+
+Json arms_json(const Experiment& e, const Verdict& v) {
+  const ArmsTable table = arms_table(e);
+  Json json = arms_row_json(e, v, table.whole);
+  json["peak_bytes"] = {{"a", table.peak_bytes[0]}, {"b", table.peak_bytes[1]}};
+  json["prompts"] = Json::array();
+  for (const auto& row : table.prompts) {
+    Json prompt = {{"prompt", e.design.prompts[static_cast<size_t>(row.prompt)].name}};
+    prompt.update(arms_row_json(e, v, row));
+    json["prompts"].push_back(std::move(prompt));
+  }
+  return json;
+}
+
+Json spread_json(const Experiment& e) {
+  const Spread s = spread_of(e);
+  return {{"run", s.run ? Json(*s.run) : Json(nullptr)},
+          {"opening", s.opening ? Json(*s.opening) : Json(nullptr)},
+          {"openings_covered", !e.design.open_once}};
 }
 
 }  // namespace
 
 Json report_json(const Experiment& e, const Verdict& v) {
-  return {{"verdict", name(v.outcome)}, {"exit_code", exit_code(v.outcome)}, {"estimate", estimate_json(v)},
-          {"checks", checks_json(v)},   {"a", arm_json(e, Side::a)},         {"b", arm_json(e, Side::b)},
-          {"roles", roles_json(e, v)},  {"experiment", to_json(e)}};
+  return {
+      {"verdict", name(v.outcome)},   {"exit_code", exit_code(v.outcome)}, {"sentence", verdict_line(e, v)},
+      {"estimate", estimate_json(v)}, {"spread", spread_json(e)},          {"checks", checks_json(v)},
+      {"arms", arms_json(e, v)},      {"roles", roles_json(e, v)},         {"experiment", to_json(e)}};
 }
 
 }  // namespace weir::lab::ab

@@ -10,9 +10,12 @@ RoleRow row_of(std::string role, std::span<const Pair> pairs, Time time) {
   row.role = std::move(role);
   std::vector<double> differences;
   for (const auto& pair : pairs) {
-    const uint64_t a = time(*pair.a), b = time(*pair.b);
+    uint64_t a = 0, b = 0;
+    for (const Observation* o : pair.a) a += time(*o);
+    for (const Observation* o : pair.b) b += time(*o);
     row.a_ns += a, row.b_ns += b;
-    differences.push_back(static_cast<double>(b) - static_cast<double>(a));
+    differences.push_back((static_cast<double>(b) - static_cast<double>(a)) /
+                          static_cast<double>(pair.a.size()));
   }
   row.difference_ns = static_cast<int64_t>(row.b_ns - row.a_ns);
   row.interval = median_interval(differences);
@@ -24,6 +27,7 @@ RoleRow row_of(std::string role, std::span<const Pair> pairs, Time time) {
 RoleTable role_table(const Experiment& experiment, std::span<const Pair> pairs) {
   RoleTable table;
   table.pairs = pairs.size();
+  for (const auto& pair : pairs) table.runs += pair.a.size();
   const auto& roles = experiment.setting.roles;
   for (size_t i = 0; i < roles.size(); ++i) {
     auto row = row_of(roles[i], pairs, [i](const Observation& o) { return o.role_ns[i]; });

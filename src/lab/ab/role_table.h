@@ -15,13 +15,14 @@ namespace weir::lab::ab {
 
 struct RoleRow {
   std::string role;
-  uint64_t a_ns = 0, b_ns = 0;             ///< sums over the pairs
+  uint64_t a_ns = 0, b_ns = 0;             ///< sums over the paired runs
   int64_t difference_ns = 0;               ///< b_ns - a_ns
-  std::optional<MedianInterval> interval;  ///< of B - A in one pair, ns
+  std::optional<MedianInterval> interval;  ///< of a pair's mean B - A in a run, ns
 };
 
 struct RoleTable {
   size_t pairs = 0;
+  size_t runs = 0;            ///< of each arm
   std::vector<RoleRow> rows;  ///< in the ledger's order, without those that no run entered
   RoleRow whole;              ///< exactly the sum of the rows
 };

@@ -24,7 +24,7 @@ using Groups = std::map<int, std::array<std::vector<const Observation*>, 2>>;
 Groups by_prompt_and_arm(const Experiment& e) {
   Groups groups;
   for (const auto& o : e.observations)
-    if (o.run.kind != RunKind::warm_up) groups[o.run.prompt][index(o.run.arm)].push_back(&o);
+    if (o.run.kind != RunKind::pilot) groups[o.run.prompt][index(o.run.arm)].push_back(&o);
   return groups;
 }
 
@@ -43,8 +43,10 @@ const Observation* odd_one(const std::vector<const Observation*>& runs, Key key)
 std::string pages_differ(const Experiment& e) {
   std::vector<double> gaps;
   for (const auto& pair : complete_pairs(e, RunKind::pair)) {
-    const auto &a = pair.a->start.page_cache_bytes, &b = pair.b->start.page_cache_bytes;
-    if (a && b) gaps.push_back(static_cast<double>(*b) - static_cast<double>(*a));
+    for (size_t i = 0; i < pair.a.size(); ++i) {
+      const auto &a = pair.a[i]->start.page_cache_bytes, &b = pair.b[i]->start.page_cache_bytes;
+      if (a && b) gaps.push_back(static_cast<double>(*b) - static_cast<double>(*a));
+    }
   }
   if (gaps.empty() || e.setting.model_bytes == 0) return {};
   const double share = median(gaps) / static_cast<double>(e.setting.model_bytes);
@@ -120,7 +122,7 @@ Check wall_is_covered(const Experiment& e) {
   if (e.design.commands) return skipped(name, no_ledger);
   std::array<uint64_t, 2> wall{}, unknown{};
   for (const auto& o : e.observations) {
-    if (o.run.kind == RunKind::warm_up) continue;
+    if (o.run.kind == RunKind::pilot) continue;
     wall[index(o.run.arm)] += o.wall_ns, unknown[index(o.run.arm)] += o.unattributed_ns;
   }
   const auto coverage = [&](Side s) {

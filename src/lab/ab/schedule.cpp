@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -22,62 +23,107 @@ class Draws {
   uint64_t seed_, next_ = 0;
 };
 
-std::vector<int> shuffled(int n, Draws& draws) {
-  std::vector<int> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), 0);
-  for (int i = n - 1; i > 0; --i)
-    std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(draws.below(i + 1))]);
-  return order;
+template <typename T>
+std::vector<T> shuffled(std::vector<T> values, Draws& draws) {
+  for (auto i = static_cast<int>(values.size()) - 1; i > 0; --i)
+    std::swap(values[static_cast<size_t>(i)], values[static_cast<size_t>(draws.below(i + 1))]);
+  return values;
 }
 
-/// Which blocks are null: one at a random place in each three, and one among the last where fewer are left.
-std::vector<bool> place_null_blocks(int real, Draws& draws) {
+std::vector<int> prompt_order(const Design& design, Draws& draws) {
+  std::vector<int> order(design.prompts.size());
+  std::iota(order.begin(), order.end(), 0);
+  return shuffled(std::move(order), draws);
+}
+
+/// Who comes first in each of `n` pairs: each label in half of them, a coin's in the odd one.
+std::vector<Side> balanced_firsts(int n, Draws& draws) {
+  std::vector<Side> firsts(static_cast<size_t>(n), Side::a);
+  std::fill(firsts.begin() + n / 2, firsts.end(), Side::b);
+  if (n % 2 == 1) firsts.back() = draws.coin();
+  return shuffled(std::move(firsts), draws);
+}
+
+/// Which pairs are null: one at a random place in each three.
+std::vector<bool> place_null_pairs(int pairs, Draws& draws) {
   std::vector<bool> null;
-  while (real > 0) {
-    const int group = std::min(real, 2);
-    const int place = draws.below(group + 1);
-    for (int i = 0; i <= group; ++i) null.push_back(i == place);
-    real -= group;
+  for (int i = 0; i < null_pairs(pairs); ++i) {
+    const int place = draws.below(3);
+    for (int j = 0; j < 3; ++j) null.push_back(j == place);
   }
   return null;
 }
 
-void add_block(std::vector<PlannedRun>& runs, PlannedRun run, Side first) {
-  const Side labels[] = {first, other(first), other(first), first};
-  const int first_pair = run.pair;
-  for (int i = 0; i < 4; ++i) {
-    run.pair = run.kind == RunKind::warm_up ? -1 : first_pair + i / 2;
-    run.label = labels[i];
-    run.arm = run.kind == RunKind::null_pair ? Side::a : run.label;
-    runs.push_back(run);
+/// Appends pairs, each with openings of its own.
+class Openings {
+ public:
+  Openings(std::vector<PlannedRun>& runs, int first) : runs_(runs), next_(first) {}
+  /// `null_arm`: the arm of both halves.
+  void add_pair(PlannedRun run, Side first, int runs, std::optional<Side> null_arm = {}) {
+    for (const Side label : {first, other(first)}) {
+      run.label = label;
+      run.arm = null_arm.value_or(label);
+      run.opening = next_++;
+      for (int i = 0; i < runs; ++i) runs_.push_back(run);
+    }
   }
-}
+
+ private:
+  std::vector<PlannedRun>& runs_;
+  int next_;
+};
+
+// The pilot draws from a stream of its own: the numbers that it leads to do not change it.
+constexpr uint64_t pilot_stream = 0x70696c6f74;
 
 }  // namespace
 
-int null_pairs(int pairs) {
-  const int real_blocks = pairs / pairs_per_block;
-  return pairs_per_block * ((real_blocks + 1) / 2);
+int null_pairs(int pairs) { return pairs / 2; }
+
+std::vector<PlannedRun> make_pilot(const Design& design) {
+  WEIR_CHECK(design.pilot_openings >= 2 && design.pilot_openings % 2 == 0 && design.pilot_runs >= 1,
+             "{} openings of {} runs", design.pilot_openings, design.pilot_runs);
+  Draws draws(design.seed ^ pilot_stream);
+  const int prompt = prompt_order(design, draws).front();
+  std::vector<PlannedRun> runs;
+  Openings openings(runs, 0);
+  Side first = draws.coin();  // ABBA or BAAB
+  for (int i = 0; i < design.pilot_openings / 2; ++i, first = other(first))
+    openings.add_pair({RunKind::pilot, -1, -1, Side::a, Side::a, prompt}, first, design.pilot_runs);
+  return runs;
 }
 
-std::vector<PlannedRun> make_schedule(int pairs, uint64_t seed, int prompts) {
-  WEIR_CHECK(pairs >= 2 && pairs % pairs_per_block == 0 && prompts >= 1, "pairs {} prompts {}", pairs,
-             prompts);
-  static_assert(warm_ups_per_arm == 2, "one block of them");
-  Draws draws(seed);
-  const std::vector<int> order = shuffled(prompts, draws);
-  const auto prompt_of = [&](int block) { return order[static_cast<size_t>(block % prompts)]; };
-  std::vector<PlannedRun> runs;
-  add_block(runs, {RunKind::warm_up, -1, -1, Side::a, Side::a, prompt_of(0)}, draws.coin());
+std::vector<PlannedRun> make_schedule(const Design& design) {
+  const int pairs = design.pairs;
+  WEIR_CHECK(pairs >= 2 && pairs % 2 == 0 && design.runs >= 1 && !design.prompts.empty(), "pairs {} runs {}",
+             pairs, design.runs);
+  Draws draws(design.seed);
+  const std::vector<int> order = prompt_order(design, draws);
+  const std::vector<Side> firsts = balanced_firsts(pairs, draws);
+  const std::vector<Side> null_firsts = balanced_firsts(null_pairs(pairs), draws);
+  const Side first_null_arm = draws.coin();
+  std::vector<PlannedRun> runs = make_pilot(design);
+  Openings openings(runs, design.pilot_openings);
   int block = 0, real = 0, nulls = 0;
-  for (const bool null : place_null_blocks(pairs / pairs_per_block, draws)) {
+  for (const bool null : place_null_pairs(pairs, draws)) {
     int& of_kind = null ? nulls : real;
-    add_block(runs,
-              {null ? RunKind::null_pair : RunKind::pair, block, pairs_per_block * of_kind, Side::a, Side::a,
-               prompt_of(of_kind)},
-              draws.coin());
-    ++of_kind, ++block;
+    const auto number = static_cast<size_t>(of_kind);
+    const PlannedRun run{null ? RunKind::null_pair : RunKind::pair,
+                         block++,
+                         of_kind,
+                         Side::a,
+                         Side::a,
+                         order[number % order.size()]};
+    if (null)
+      openings.add_pair(run, null_firsts[number], design.runs,
+                        number % 2 == 0 ? first_null_arm : other(first_null_arm));
+    else
+      openings.add_pair(run, firsts[number], design.runs);
+    ++of_kind;
   }
+  if (design.open_once)
+    for (auto& run : runs)
+      if (run.kind != RunKind::pilot) run.opening = design.pilot_openings + static_cast<int>(index(run.arm));
   return runs;
 }
 

@@ -1,5 +1,6 @@
 // The command's word about itself, by simulation: how often each order of runs finds a difference that is not
-// there, how often the judge refuses clean arms, whether it finds a planted one. Pure in its options.
+// there, how often the judge does where openings differ, how often it refuses clean arms, whether it finds a
+// planted difference. Pure in its options.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,16 @@ struct SelfTestOptions {
   int pairs = 12;
   int experiments = 10'000;  ///< of each cell of the table of orders
   int judged = 4'000;        ///< of each row that goes through the whole judge
+  bool open_once = false;    ///< tests: the judged experiments open each arm once, as they did before
   std::function<void(int done, int total)> on_progress = nullptr;
 };
 
-/// Share of experiments with identical arms in which the sign test finds a difference.
+/// Share of experiments with identical arms in which the estimate is resolved.
 struct FalsePositives {
   std::string condition;
-  double blocked = 0, alternating = 0, randomised = 0;
+  double blocked = 0, alternating = 0;
+  double once = 0;        ///< random order, but each arm opened once
+  double randomised = 0;  ///< random order, each half of a pair an opening of its own
 };
 
 /// What the judge said of experiments of one kind, as shares of all.
@@ -34,10 +38,14 @@ struct Verdicts {
 struct SelfTest {
   int pairs = 0, experiments = 0, judged = 0;
   double noise = 0;
-  double nominal = 0;  ///< level of the sign test behind the interval
+  double nominal = 0;       ///< level of the verdict
+  double most_false = 0;    ///< upper end of what `judged` experiments at that level give, 95 %
+  int runs_of_opening = 0;  ///< in the judged experiments
   std::vector<FalsePositives> orders;
   std::vector<Verdicts> clean;  ///< identical arms, in the order of the seed
-  Verdicts planted;             ///< B faster by planted_effect
+  Verdicts planted;             ///< B faster by planted_effect, openings alike
+  Verdicts planted_openings;    ///< B 5 % faster, openings 3 % apart, drift
+  Verdicts once;                ///< identical arms, each opened once, openings 3 % apart
   Verdicts blocked;             ///< identical arms in a blocked order, under drift
   double planted_effect = 0;
   std::vector<std::string> failures;  ///< one line each; empty: the command keeps its word

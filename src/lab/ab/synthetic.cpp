@@ -12,7 +12,7 @@ namespace {
 
 constexpr double warm_up_runs = 6;
 constexpr double run_ns = 50e6, head_ns = 5e6;
-constexpr uint64_t head_stream = 0x68656164;
+constexpr uint64_t head_stream = 0x68656164, opening_stream = 0x6f70656e;
 
 /// Standard normal, one of a pair of Box and Muller.
 double gauss(uint64_t seed, uint64_t counter) {
@@ -29,29 +29,40 @@ std::vector<double> synthetic_log_times(std::span<const PlannedRun> order, const
   int place = 0;
   double noise = 0;
   const PlannedRun* before = nullptr;
+  Side first = Side::a;  // of the pair
   for (size_t i = 0; i < order.size(); ++i) {
     const PlannedRun& run = order[i];
+    if (!before || before->block != run.block) first = run.label;
     noise = d.carry * noise + arms.noise * gauss(arms.seed, i);
     double time = noise - (run.arm == Side::b ? arms.effect : 0);
     time += d.drift * place + d.warm_up * std::exp(-place / warm_up_runs);
-    if (place % 2 == 1) time -= d.second;
+    if (before && before->block == run.block && first != run.label) time -= d.second;
     if (before && before->arm != run.arm) time += d.after_other;
-    if (run.kind != RunKind::warm_up) ++place;
+    if (d.opening > 0)
+      time += d.opening * gauss(arms.seed ^ opening_stream, static_cast<uint64_t>(run.opening));
+    if (run.kind != RunKind::pilot) ++place;
     before = &run;
     times.push_back(time);
   }
   return times;
 }
 
-Experiment synthetic_experiment(std::span<const PlannedRun> order, int pairs, uint64_t schedule_seed,
+Design synthetic_design(int pairs, uint64_t schedule_seed, int runs) {
+  Design design;
+  design.model = "synthetic";
+  design.arms = {"a", "b"};
+  design.pairs = pairs;
+  design.runs = runs;
+  design.seed = schedule_seed;
+  design.negative_control = "head";
+  design.prompts = {{"synthetic", 0, 64}};
+  return design;
+}
+
+Experiment synthetic_experiment(std::span<const PlannedRun> order, const Design& design,
                                 const SyntheticArms& arms) {
   Experiment e;
-  e.design.model = "synthetic";
-  e.design.arms = {"a", "b"};
-  e.design.pairs = pairs;
-  e.design.seed = schedule_seed;
-  e.design.negative_control = "head";
-  e.design.prompts = {{"synthetic", 0, 64}};
+  e.design = design;
   e.setting.same_slots = e.setting.same_pages = true;
   e.setting.roles = {"attention", "expert_wait", "head", "unattributed"};
   const auto times = synthetic_log_times(order, arms);
@@ -72,27 +83,34 @@ Experiment synthetic_experiment(std::span<const PlannedRun> order, int pairs, ui
     o.hits = 900, o.misses = 100, o.bytes_read = 100 << 20;
     o.start = {64, 64, 1, 0};
     o.peak_bytes = 1 << 30;
-    clock_s += o.value * 1e-3;
+    o.took_s = o.value * 1e-3;
+    clock_s += o.took_s;
     e.observations.push_back(std::move(o));
   }
   return e;
 }
 
+Experiment synthetic_experiment(const Design& design, const SyntheticArms& arms) {
+  return synthetic_experiment(make_schedule(design), design, arms);
+}
+
 Experiment synthetic_experiment(int pairs, uint64_t schedule_seed, const SyntheticArms& arms) {
-  return synthetic_experiment(make_schedule(pairs, schedule_seed, 1), pairs, schedule_seed, arms);
+  return synthetic_experiment(synthetic_design(pairs, schedule_seed), arms);
 }
 
 std::vector<PlannedRun> blocked_order(int pairs) {
   std::vector<PlannedRun> order;
   for (const Side side : {Side::a, Side::b})
-    for (int i = 0; i < pairs; ++i) order.push_back({RunKind::pair, i / 2, i, side, side, 0});
+    for (int i = 0; i < pairs; ++i)
+      order.push_back({RunKind::pair, i, i, side, side, 0, static_cast<int>(order.size())});
   return order;
 }
 
 std::vector<PlannedRun> alternating_order(int pairs) {
   std::vector<PlannedRun> order;
   for (int i = 0; i < pairs; ++i)
-    for (const Side side : {Side::a, Side::b}) order.push_back({RunKind::pair, i / 2, i, side, side, 0});
+    for (const Side side : {Side::a, Side::b})
+      order.push_back({RunKind::pair, i, i, side, side, 0, static_cast<int>(order.size())});
   return order;
 }
 
