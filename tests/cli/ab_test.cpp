@@ -154,6 +154,32 @@ TEST_F(CliAb, SelfTestKeepsItsPromises) {
     EXPECT_NE(r.out.find(words), std::string::npos) << words;
 }
 
+// As short as it gets: that the script runs, judges, and goes on where it was; its figures are for a quiet
+// machine.
+TEST_F(CliAb, TheProofScriptCountsVerdictsAndGoesOnWhereItWas) {
+  const std::string folder = dir_.file("proof");
+  const auto prove = [&] {
+    return run_process(
+        {.command = {"/usr/bin/python3", std::string(WEIR_SOURCE_DIR) + "/tools/ab_proof.py", tiny(), folder,
+                     "--weir", weir_binary(), "--identical", "1", "--different", "1", "--pairs", "6", "-n",
+                     "6", "--prompt", dir_.file("p.txt")},
+         .environment = {},
+         .input = "",
+         .timeout_seconds = 120,
+         .on_first_output = nullptr});
+  };
+  const ProcessResult first = prove();
+  EXPECT_LE(first.exit_code, 1) << first.err;
+  const auto lines = lines_of(first.out);
+  ASSERT_EQ(lines.size(), 6u) << first.out << first.err;
+  EXPECT_EQ(lines[2].rfind("| engine | identical | 1 | ", 0), 0u) << lines[2];
+  EXPECT_EQ(lines[3].rfind("| engine | B 5 % slower", 0), 0u) << lines[3];
+  EXPECT_EQ(lines[4].rfind("| commands | identical | 1 | ", 0), 0u) << lines[4];
+  const ProcessResult again = prove();
+  EXPECT_EQ(again.exit_code, first.exit_code);
+  EXPECT_NE(lines_of(again.out).at(2).find("| - |"), std::string::npos) << "made before: took no time";
+}
+
 // --- bad input
 
 TEST_F(CliAb, TooFewPairsAreRefused) {
