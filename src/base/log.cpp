@@ -3,10 +3,25 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <mutex>
+#include <set>
 
 #include "base/clock.h"
 
 namespace weir {
+
+namespace {
+
+/// Whether `message` is new. What is beyond the bound is said each time.
+bool first_time(const std::string& message) {
+  constexpr size_t most_kept = 256;
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  return said.size() >= most_kept ? said.count(message) == 0 : said.insert(message).second;
+}
+
+}  // namespace
 
 void log_line(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
@@ -23,7 +38,7 @@ std::string printable(const std::string& text) {
 }
 
 void log_warning(const std::string& message) {
-  std::fprintf(stderr, "weir: warning: %s\n", printable(message).c_str());
+  if (first_time(message)) std::fprintf(stderr, "weir: warning: %s\n", printable(message).c_str());
 }
 
 Progress::Progress(std::string what, uint64_t total, std::string unit)

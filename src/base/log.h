@@ -13,7 +13,8 @@ namespace weir {
 std::string printable(const std::string& text);
 /// One line on stderr.
 void log_line(const std::string& line);
-/// "weir: warning: ..." on stderr.
+/// "weir: warning: ..." on stderr, unless this process has said the same before: an engine may be opened many
+/// times.
 void log_warning(const std::string& message);
 
 template <typename... Args>
