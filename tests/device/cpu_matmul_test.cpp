@@ -205,6 +205,24 @@ TEST(CpuRoute, TakesTheLargestInIncreasingIdWithTiesToTheLower) {
   EXPECT_NEAR(routed.weights[3], std::exp(4.0) / sum, 1e-6);
 }
 
+TEST(CpuRoute, AnyNumberOfExpertsIsChosen) {
+  constexpr int experts = 300, k = 201;
+  const auto device = make_cpu_device(2);
+  device->reserve({.rows = 5, .max_in = experts, .top_k = k, .experts = experts});
+  Floats logits;
+  for (int i = 0; i < 5 * experts; ++i) logits.push_back(static_cast<float>(i * 7 % experts) / 100);
+  const Routed routed = route(*device, logits, 5, k, RouterKind::softmax_selected);
+  for (int row = 0; row < 5; ++row) {
+    double sum = 0;
+    for (int j = 0; j < k; ++j) {
+      const auto at = static_cast<size_t>(row * k + j);
+      EXPECT_GE(logits[static_cast<size_t>(row * experts + routed.ids[at])], 0.99f) << "of 0 to 2.99";
+      sum += static_cast<double>(routed.weights[at]);
+    }
+    EXPECT_NEAR(sum, 1, 1e-5);
+  }
+}
+
 TEST(CpuRoute, SoftmaxOverAllIsNotRenormalised) {
   const auto device = router_device(4);
   const Routed routed = route(*device, {0, 1, 2, 3}, 1, 2, RouterKind::softmax_all);

@@ -49,6 +49,8 @@ ScratchLayout plan_scratch(const ScratchNeeds& needs, int threads) {
   layout.attend_stride =
       round_up(static_cast<size_t>(attend_scratch_floats(needs.heads, needs.head_dim)) * sizeof(float), 64);
   layout.attend = take(layout.attend_stride * static_cast<size_t>(threads));
+  layout.chosen_stride = round_up(static_cast<size_t>(needs.top_k) * sizeof(Selected), 64);
+  layout.chosen = take(layout.chosen_stride * static_cast<size_t>(threads));
   layout.gate = take(pairs * ff * sizeof(float));
   layout.up = take(pairs * ff * sizeof(float));
   layout.q_ff = take(pairs * ff);

@@ -15,6 +15,12 @@
 
 namespace weir::cpu {
 
+/// A candidate of the router.
+struct Selected {
+  float logit;
+  int32_t id;
+};
+
 /// Where each operation's scratch lies in the one buffer of the device, in bytes from its begin; 64-byte
 /// aligned. `rows` wide batches of at most `in` wide inputs.
 struct ScratchLayout {
@@ -26,6 +32,7 @@ struct ScratchLayout {
   size_t logits = 0;                           ///< [rows, experts]
   size_t normed = 0, added = 0;                ///< [rows, in], [rows, hidden]: matmul's norm and sums
   size_t attend = 0, attend_stride = 0;        ///< [members] x attend_stride
+  size_t chosen = 0, chosen_stride = 0;        ///< [members] x chosen_stride: a row's [top_k] Selected
   size_t gate = 0, up = 0;                     ///< [pairs, ff]
   size_t q_ff = 0, scale_ff = 0, sums_ff = 0;  ///< [pairs, ff], [pairs, ff / 32], [pairs, ff / 32]
   size_t pair_row = 0;                         ///< [pairs] int32: a pair's row

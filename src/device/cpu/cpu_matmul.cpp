@@ -12,14 +12,8 @@
 namespace weir::cpu {
 namespace {
 
-constexpr int64_t out_grain = 16;  ///< output rows that a kernel likes to take together
-constexpr int most_selected = 128;
+constexpr int64_t out_grain = 16;   ///< output rows that a kernel likes to take together
 constexpr size_t most_targets = 8;  ///< of one matmul
-
-struct Selected {
-  float logit;
-  int32_t id;
-};
 
 /// The k largest by (logit descending, id ascending), NaN counted as -inf, in increasing id.
 void select(const float* logits, int experts, int k, Selected* chosen) {
@@ -175,23 +169,23 @@ void CpuDevice::matmul_into(const MatmulArgs& args, std::span<float* const> out)
 void CpuDevice::route(const RouteArgs& args) {
   const auto experts = static_cast<int>(args.router.out);
   const int k = args.top_k;
-  WEIR_CHECK(experts <= layout_.needs.experts && k >= 1 && k <= std::min(experts, most_selected),
-             "experts {} of {}, top {}", experts, layout_.needs.experts, k);
+  WEIR_CHECK(experts <= layout_.needs.experts && k >= 1 && k <= experts && k <= layout_.needs.top_k,
+             "experts {} of {}, top {} of {}", experts, layout_.needs.experts, k, layout_.needs.top_k);
   WEIR_CHECK(type_info(args.router.type).act == ActFormat::none, "router in {}",
              type_info(args.router.type).name);
   auto* logits = scratch<float>(layout_.logits);
   const MatmulTarget target{args.router, logits};
   if (args.norm) rms_norm({args.x, args.norm, args.normed, args.rows, args.router.in, args.eps});
   matmul({args.norm ? args.normed : args.x, args.rows, {&target, 1}});
-  team_.run(args.rows, 4, [&](int64_t begin, int64_t end, int) {
+  team_.run(args.rows, 4, [&](int64_t begin, int64_t end, int member) {
+    auto* chosen = scratch<Selected>(layout_.chosen + layout_.chosen_stride * static_cast<size_t>(member));
     for (int64_t r = begin; r < end; ++r) {
       float* row = logits + r * experts;
       if (args.bias) float_.add(row, args.bias, experts);
-      Selected chosen[most_selected];
       select(row, experts, k, chosen);
       float max = chosen[0].logit;
       for (int j = 1; j < k; ++j) max = chosen[j].logit > max ? chosen[j].logit : max;
-      float w[most_selected], sum = 0;
+      float *w = args.weights + r * k, sum = 0;
       for (int j = 0; j < k; ++j) w[j] = exp_f32(chosen[j].logit - max);
       if (args.kind == RouterKind::softmax_selected) {
         for (int j = 0; j < k; ++j) sum += w[j];
@@ -205,7 +199,7 @@ void CpuDevice::route(const RouteArgs& args) {
       for (int id = 0; id < experts; ++id) poison += std::isnan(row[id]) ? row[id] : 0.0f;
       for (int j = 0; j < k; ++j) {
         args.ids[r * k + j] = chosen[j].id;
-        args.weights[r * k + j] = poison == 0 ? w[j] / sum : poison;
+        w[j] = poison == 0 ? w[j] / sum : poison;
       }
     }
   });
