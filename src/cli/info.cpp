@@ -13,6 +13,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/result_json.h"
+#include "engine/open_device.h"
 #include "experts/store.h"
 #include "gguf/describe.h"
 #include "gguf/keys.h"
@@ -65,7 +66,7 @@ void count_tensors(const gguf::Model& model, Description& d) {
 }
 
 /// Everything that run would refuse the file for, as far as each step gets.
-Description describe(const gguf::Model& model) {
+Description describe(const gguf::Model& model, const std::string& device) {
   Description d;
   count_tensors(model, d);
   const Family::Verdict verdict = Family::examine(model);
@@ -77,6 +78,11 @@ Description describe(const gguf::Model& model) {
   });
   if (verdict.objections.empty())
     try_step(d, [&] { ExpertStore(model, Family::create(model)->expert_tensors()); });
+  if (verdict.objections.empty())
+    try_step(d, [&] {
+      if (const auto why = device_refusal(device, *Family::create(model)); !why.empty())
+        d.unsupported.push_back(why);
+    });
   add(d.warnings, unknown_tokenizer_keys(model));
   // The file is named once, above.
   const std::string file = model.path() + ": ";
@@ -168,17 +174,19 @@ nlohmann::ordered_json to_json(const gguf::Model& model, const Description& d) {
 }  // namespace
 
 int info(const Arguments& arguments) {
-  std::string path, positional;
+  std::string path, positional, device = "cpu";
   bool json = false;
   CommandLine line("info", "Describes a model file. Reads only its header.");
   line.option("-m,--model", &path, "model file");
   line.positional("MODEL", &positional, "model file, instead of -m");
+  line.option("--device", &device, "for which support is told: cpu, or cuda:N (no GPU is needed)");
   line.flag("--json", &json, "one line of JSON on stdout");
   if (!line.parse(arguments)) return 0;
+  is_cpu(device);  // a wrong name is refused first
   if (path.empty()) path = positional;
   if (path.empty()) throw input_error("no model: give a GGUF file with -m");
   const auto model = gguf::Model::open(path);
-  const Description d = describe(model);
+  const Description d = describe(model, device);
   if (json)
     print_json(to_json(model, d));
   else

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "ledger/ledger.h"
@@ -274,6 +275,17 @@ inline ScratchNeeds ScratchNeeds::covering(const ScratchNeeds& other) const {
           std::max(longest, other.longest)};
 }
 
+/// What a model asks of a device that not every device has: for refusal(), before anything is loaded.
+struct ModelShape {
+  int heads = 0, kv_heads = 0, head_dim = 0;
+  int experts = 0, top_k = 0;  ///< 0: no routed experts
+  struct ExpertFormats {
+    int layer;
+    Type gate, up, down;
+  };
+  std::vector<ExpertFormats> expert_formats;  ///< of the layers that have experts
+};
+
 /// Which arithmetic attention is done in (docs/arithmetic.md). portable: the same bits on every device. fast:
 /// the device's own, with the same invariances on that device. All else is the same in both.
 enum class Arithmetic : uint8_t { portable, fast };
@@ -306,6 +318,9 @@ class Device {
   virtual void free(void* data, size_t bytes) noexcept = 0;
   virtual void upload(void* device_destination, const void* host_source, size_t bytes) = 0;
   virtual void download(void* host_destination, const void* device_source, size_t bytes) = 0;
+  /// Why this device cannot compute such a model, in words that follow "FILE: "; empty where it can: then no
+  /// operation of it meets a limit. Pure.
+  virtual std::string refusal(const ModelShape& shape) const { return {}; }
   /// Bytes of scratch that reserve() would take for these needs: pure, for the plan.
   virtual uint64_t scratch_bytes(const ScratchNeeds& needs) const = 0;
   virtual void reserve(const ScratchNeeds& needs) = 0;
@@ -400,5 +415,7 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
 bool built_with_cuda();
 /// GPUs the driver offers; 0 without CUDA.
 int cuda_device_count();
+/// The CUDA device's refusal(), known without a GPU and in every build.
+std::string cuda_refusal(const ModelShape& shape);
 
 }  // namespace weir

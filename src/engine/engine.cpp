@@ -73,6 +73,8 @@ Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::M
     text_bytes_ = options_.text.size() + tokenizer_->encode_bytes(options_.text, {});
   options_.text = {};
   device_ = open_device(options_);
+  if (const std::string why = device_->refusal(shape_of(*family_)); !why.empty())
+    throw input_error("{}: {}", model_.path(), why);
   device_memory_ = device_->memory();
   store_ = ExpertStore(model_, family_->expert_tensors());
   if (!device_->routes_itself()) reader_ = ExpertReader::open(model_.files(), options_.reader);

@@ -58,4 +58,25 @@ std::unique_ptr<Device> open_device(EngineOptions& o) {
   return make_cuda_device({index, *o.arithmetic, o.graphs});
 }
 
+ModelShape shape_of(const Family& family) {
+  const ModelConfig& c = family.config();
+  ModelShape shape{c.heads, c.kv_heads, c.head_dim, c.experts, c.top_k, {}};
+  const auto& layers = family.expert_tensors();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].empty()) continue;
+    ModelShape::ExpertFormats formats{static_cast<int>(i), Type::F32, Type::F32, Type::F32};
+    for (const auto& [kind, tensor] : layers[i]) {
+      if (kind == ExpertPartKind::down) formats.down = tensor->type;
+      if (kind == ExpertPartKind::gate || kind == ExpertPartKind::gate_up) formats.gate = tensor->type;
+      if (kind == ExpertPartKind::up || kind == ExpertPartKind::gate_up) formats.up = tensor->type;
+    }
+    shape.expert_formats.push_back(formats);
+  }
+  return shape;
+}
+
+std::string device_refusal(const std::string& device, const Family& family) {
+  return is_cpu(device) ? std::string() : cuda_refusal(shape_of(family));
+}
+
 }  // namespace weir

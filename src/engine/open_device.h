@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "device/device.h"
 #include "engine/engine.h"
+#include "model/family.h"
 
 namespace weir {
 
@@ -15,5 +17,10 @@ bool is_cpu(const std::string& device);
 /// Opens options.device, and fills in options.arithmetic where it was left open. Throws Error (input) for
 /// options that do not belong to the device.
 std::unique_ptr<Device> open_device(EngineOptions& options);
+/// What the family's model asks of a device.
+ModelShape shape_of(const Family& family);
+/// Why the device that --device names cannot compute the model, without opening it; empty where it can.
+/// Throws Error (input) for what names no device.
+std::string device_refusal(const std::string& device, const Family& family);
 
 }  // namespace weir

@@ -145,6 +145,11 @@ TEST_F(CudaExperts, HaveTheCpusBitsAtEveryNumberOfRows) {
     }
 }
 
+/// More inner values than one row's kernel has room for: they go by expert.
+TEST_F(CudaExperts, WideInnerRowsOfManyExpertsHaveTheCpusBits) {
+  check(ExpertLayer({Type::Q8_0, Type::Q8_0, 32, 1536}, 130, false), 1, 128);
+}
+
 TEST_F(CudaExperts, OneExpertMayHaveEveryRow) {
   for (int rows : {2, 16, 40}) {
     const ExpertLayer layer({Type::Q8_0, Type::Q8_0, 32, 32}, 1, false);

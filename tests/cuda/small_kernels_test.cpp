@@ -270,7 +270,7 @@ void check_experts(const ExpertCase& c) {
   Stream s = test_stream();
   small_gate_up(s, bank, dids.as<int32_t>(), dx.as<float>(), c.top_k, dact.as<float>());
   expect_bits(dact.floats(), act, what + " act");
-  small_down_sum(s, bank, dids.as<int32_t>(), dweights.as<float>(), c.top_k, dact.as<float>(),
+  small_down_sum(s, bank, dids.as<int32_t>(), dweights.as<float>(), c.top_k, true, dact.as<float>(),
                  dh.as<float>());
   expect_bits(dh.floats(), h, what + " h");
 }

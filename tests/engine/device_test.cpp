@@ -267,6 +267,15 @@ TEST(EngineOnADevice, ABudgetOverWhatIsFreeTakesNoMoreThanThat) {
   EXPECT_THAT(refusal(o), HasSubstr("the largest context in what is free is 2047"));
 }
 
+TEST(EngineOnADevice, WhatTheDeviceCannotComputeIsRefusedBeforeLoading) {
+  EngineOptions o = options();
+  Deferred deferred;
+  deferred.options.refusal = "heads of 3 values: use another device";
+  deferred.put_into(o);
+  EXPECT_THAT(refusal(o), HasSubstr("pocket-moe-q4.gguf: heads of 3 values: use another device"));
+  EXPECT_EQ(deferred.counters->device_bytes, 0u);
+}
+
 TEST(EngineOnADevice, PrefillRoundsAreWiderThanTheCpus) {
   EngineOptions o = options();
   o.context = 2048;

@@ -22,6 +22,7 @@ class DeferredDevice final : public Device {
     bool wrong_choice = false;  ///< choose() takes the token beside the right one
     DeviceMemory memory{uint64_t{8} << 30, uint64_t{6} << 30, uint64_t{1} << 28};
     uint64_t overhead_bytes = 1 << 20;
+    std::string refusal{};                  ///< of every model; empty: none
     int fail_operation = 0, fail_wait = 0;  ///< the n-th (from 1) throws; 0: none
   };
   /// What happened, for the tests; may outlive the device.
@@ -41,6 +42,7 @@ class DeferredDevice final : public Device {
   void free(void* data, size_t bytes) noexcept override;
   void upload(void* device_destination, const void* host_source, size_t bytes) override;
   void download(void* host_destination, const void* device_source, size_t bytes) override;
+  std::string refusal(const ModelShape&) const override { return options_.refusal; }
   uint64_t scratch_bytes(const ScratchNeeds& needs) const override;
   void reserve(const ScratchNeeds& needs) override;
   void synchronize() override;

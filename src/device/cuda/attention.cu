@@ -189,7 +189,8 @@ bool attend(Stream& s, const AttendArgs& args, Arithmetic arithmetic, void* part
             const AttendMore& more) {
   using namespace attention;
   if (args.rows.count == 0) return false;
-  WEIR_CHECK(args.head_dim % 8 == 0 && args.head_dim <= max_head_dim && args.heads % args.kv_heads == 0,
+  WEIR_CHECK(args.head_dim % head_dim_multiple == 0 && args.head_dim <= max_head_dim &&
+                 args.heads % args.kv_heads == 0,
              "attend: head_dim {}, heads {} and {}", args.head_dim, args.heads, args.kv_heads);
   WEIR_CHECK(args.rows.longest > 0, "attend: {} rows and no positions", args.rows.count);
   WEIR_CHECK(!more.rope || attend_rotates(args.rows, args.head_dim, arithmetic), "attend: {} rows to rotate",

@@ -8,14 +8,13 @@
 #include "base/arithmetic.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/ptx.cuh"
+#include "device/gpu_limits.h"
 
 namespace weir::cuda::attention {
 
 /// Positions whose results are formed alone and then joined in order: part of each arithmetic's bits.
 inline constexpr int portable_chunk = 256;
 inline constexpr int fast_chunk = 64;
-
-inline constexpr int max_head_dim = 256;
 
 /// Results of chunks, for the rows of one slice: chunk c holds positions c * chunk .. of the row's lane. Only
 /// chunks in which the row sees something are ever written.

@@ -61,6 +61,7 @@ class CudaDevice final : public Device {
   void free(void* data, size_t bytes) noexcept override;
   void upload(void* device_destination, const void* host_source, size_t bytes) override;
   void download(void* host_destination, const void* device_source, size_t bytes) override;
+  std::string refusal(const ModelShape& shape) const override { return cuda_refusal(shape); }
   uint64_t scratch_bytes(const ScratchNeeds& needs) const override { return plan_scratch(needs).bytes; }
   void reserve(const ScratchNeeds& needs) override;
   void synchronize() override;
@@ -136,6 +137,13 @@ class CudaDevice final : public Device {
     }
   };
 
+  /// How a layer's experts are computed: one row's by pair, a few rows' by pair, or any number's by expert.
+  struct ExpertPath {
+    bool few = false;
+    bool inner_by_pair = false, outer_by_pair = false;  ///< one row's gate and up; its down and sum
+    bool by_pair() const { return few || (inner_by_pair && outer_by_pair); }
+  };
+
   /// Before and after every operation: `begin` opens the round's account, `end` injects a delay that is due.
   void begin_operation();
   void end_operation();
@@ -155,10 +163,13 @@ class CudaDevice final : public Device {
   void launch_dots(const MatmulArgs& args, ReadyActs ready);
   void quantised_matmul(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets,
                         ReadyActs& ready);
+  void large_matmuls(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets,
+                     const Acts& quantised);
   void launch_waiting_rope();
+  ExpertPath expert_path(const RoutedArgs& args) const;
   void group_rows(const RoutedArgs& args);
-  void expert_inner(const RoutedArgs& args, const ReadyActs& ready, bool few, uint64_t* visits);
-  void expert_outer(const RoutedArgs& args, bool few);
+  void expert_inner(const RoutedArgs& args, const ReadyActs& ready, ExpertPath path, uint64_t* visits);
+  void expert_outer(const RoutedArgs& args, ExpertPath path);
   void check_scratch(int rows, int64_t in) const;
   bool is_ours(const void* host) const;
 

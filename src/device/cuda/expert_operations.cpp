@@ -62,23 +62,36 @@ void CudaDevice::routed_experts(const RoutedArgs& args) {
   begin_operation();
   const uint64_t expert_bytes = bank.gate.bytes() + bank.up.bytes() + bank.down.bytes();
   const auto role = static_cast<size_t>(role_);
-  const bool few = args.rows > 1 && args.rows <= small_rows && few_rows_fit(bank, args.top_k);
+  const ExpertPath path = expert_path(args);
   if (args.rows == 1)
     account_.bytes[role] += expert_bytes * static_cast<uint64_t>(args.top_k);
   else
     account_.bytes_per_visit[role] += expert_bytes, ++account_.visit_layers[role];
-  const bool by_pair = few || (args.rows == 1 && quantised(bank.gate.type) && quantised(bank.down.type));
   // route() left groups, where it was the last to write ids.
   const bool grouped = grouped_ids_ == args.ids && grouped_rows_ == args.rows;
-  if (!by_pair && !grouped) group_rows(args);
+  if (!path.by_pair() && !grouped) group_rows(args);
   grouped_ids_ = nullptr;  // one use: the ids may be overwritten by a copy that nobody tells us of
-  expert_inner(args, ready, few, grouped ? nullptr : groups().visits);
-  expert_outer(args, few);
+  expert_inner(args, ready, path, grouped ? nullptr : groups().visits);
+  expert_outer(args, path);
   end_operation();
 }
 
+/// One row goes by pair where its formats have int8 dots and a block's shared memory holds it.
+CudaDevice::ExpertPath CudaDevice::expert_path(const RoutedArgs& args) const {
+  const ExpertBank& bank = args.bank;
+  ExpertPath path;
+  path.few = args.rows > 1 && args.rows <= small_rows && few_rows_fit(bank, args.top_k);
+  if (args.rows != 1) return path;
+  path.inner_by_pair = quantised(bank.gate.type) &&
+                       (one_row_gate_up_fits(bank) || small_gate_up_fits(stream_, bank, args.top_k));
+  path.outer_by_pair =
+      quantised(bank.down.type) && (one_row_down_fits(bank, args.top_k) || small_down_fits(bank, args.top_k));
+  return path;
+}
+
 /// act[pair] = silu(gate(x)) * up(x). `visits`: null where they are counted.
-void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, bool few, uint64_t* visits) {
+void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, ExpertPath path,
+                              uint64_t* visits) {
   const ExpertBank& bank = args.bank;
   auto* act = scratch<float>(layout_.act);
   if (!quantised(bank.gate.type)) {
@@ -88,34 +101,34 @@ void CudaDevice::expert_inner(const RoutedArgs& args, const ReadyActs& ready, bo
   const Acts in = acts(type_info(bank.gate.type).act, bank.gate.in);
   const bool held = ready.is(args.x, args.rows, in);
   // Large tiles do not stamp: before them the activations are made again, by a kernel that does.
-  if (args.rows > 1 && !(held && few)) quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
-  settled_ = args.rows == 1 || few;
-  if (args.rows == 1 && one_row_gate_up_fits(bank))
+  if (!path.inner_by_pair && !(held && path.few))
+    quantise(stream_, args.x, nullptr, 0, args.rows, bank.gate.in, in);
+  settled_ = path.inner_by_pair || path.few;
+  if (path.inner_by_pair && one_row_gate_up_fits(bank))
     one_row_gate_up(stream_, bank, args.ids, args.top_k, held ? nullptr : args.x, in, act);
-  else if (few)
+  else if (path.few)
     few_rows_gate_up(stream_, bank, args.ids, args.rows, args.top_k, in, visits, act);
-  else if (args.rows == 1)
+  else if (path.inner_by_pair)
     small_gate_up(stream_, bank, args.ids, args.x, args.top_k, act);
   else
     large_gate_up(stream_, bank, groups(), in, args.rows, args.top_k, act);
 }
 
 /// h += sum over a row's pairs of weight * down(act[pair])
-void CudaDevice::expert_outer(const RoutedArgs& args, bool few) {
+void CudaDevice::expert_outer(const RoutedArgs& args, ExpertPath path) {
   const ExpertBank& bank = args.bank;
   const auto* act = scratch<float>(layout_.act);
   auto* parts = scratch<float>(layout_.parts);
   if (!quantised(bank.down.type)) {
     float_down(stream_, bank, groups(), act, args.rows, args.top_k, parts);
-  } else if (few) {
+  } else if (path.few) {
     few_rows_down_sum(stream_, bank, args.ids, args.weights, args.rows, args.top_k, act, args.h);
     return;
-  } else if (args.rows == 1) {
+  } else if (path.outer_by_pair) {
     if (one_row_down_fits(bank, args.top_k))
-      one_row_down_sum(stream_, bank, args.ids, args.weights, args.top_k, quantised(bank.gate.type), act,
-                       args.h);
+      one_row_down_sum(stream_, bank, args.ids, args.weights, args.top_k, path.inner_by_pair, act, args.h);
     else
-      small_down_sum(stream_, bank, args.ids, args.weights, args.top_k, act, args.h);
+      small_down_sum(stream_, bank, args.ids, args.weights, args.top_k, path.inner_by_pair, act, args.h);
     return;
   } else {
     const Acts inner = pair_acts(type_info(bank.down.type).act, bank.down.in);

@@ -82,6 +82,8 @@ struct SmallMatmul {
   Acts acts;
 };
 void small_matmul(Stream& s, const SmallMatmul& args);
+/// Whether a block's shared memory holds what that takes. One very wide row's does not.
+bool small_matmul_fits(const Stream& s, const SmallMatmul& args);
 
 /// The (row, slot) pairs of a batch by expert, in device memory; made by route() for up to small_rows rows
 /// and by group_pairs() for more.
@@ -100,9 +102,13 @@ bool one_row_takes_acts(Type type, int64_t in);
 void small_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* x, int top_k,
                    float* act);
 /// One row: h += sum over the top_k pairs, in order, of weights[pair] * down(act[pair]), act quantised
-/// inside.
+/// inside. ids_are_final: the launch before is one_row_gate_up or small_gate_up, which start when all before
+/// them is complete.
 void small_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int top_k,
-                    const float* act, float* h);
+                    bool ids_are_final, const float* act, float* h);
+/// Whether a block's shared memory holds what these take: the row; the inner rows of all pairs.
+bool small_gate_up_fits(const Stream& s, const ExpertBank& bank, int top_k);
+bool small_down_fits(const ExpertBank& bank, int top_k);
 
 // --- one_row*.cu: one row and Q4_K weights, the latency path
 // ------------------------------------------------------------------------------
@@ -118,8 +124,7 @@ void one_row_matmul(Stream& s, const SmallMatmul& args);
 bool one_row_gate_up_fits(const ExpertBank& bank);
 void one_row_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int top_k, const float* x,
                      const Acts& acts, float* act);
-/// h as small_down_sum has it. ids_are_final: the launch before is one_row_gate_up or small_gate_up, which
-/// start when all before them is complete.
+/// h and ids_are_final as small_down_sum has them.
 bool one_row_down_fits(const ExpertBank& bank, int top_k);
 void one_row_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int top_k,
                       bool ids_are_final, const float* act, float* h);

@@ -106,11 +106,7 @@ void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<c
   // What multiplies several rows does not stamp, and making them again for a stamp were a launch more.
   WEIR_CHECK(args.rows == 1 || !stream_.stamp, "a role begins at a matmul of {} rows that are quantised",
              args.rows);
-  if (args.rows > small_rows) {
-    for (const MatmulTarget& t : targets)
-      large_matmul(stream_, {type, t.weight.data, in, t.weight.out, quantised, args.rows, t.out, t.add});
-    return;
-  }
+  if (args.rows > small_rows) return large_matmuls(args, type, targets, quantised);
   SmallMatmul small;
   small.type = type, small.in = in, small.rows = args.rows;
   small.x = args.x, small.norm = args.norm, small.eps = args.eps;
@@ -122,9 +118,22 @@ void CudaDevice::quantised_matmul(const MatmulArgs& args, Type type, std::span<c
   if (args.rows == 1 && fits) {
     if (ready.is(args.x, 1, quantised)) small.x = nullptr;
     one_row_matmul(stream_, small);
-  } else {
+  } else if (small_matmul_fits(stream_, small)) {
     small_matmul(stream_, small);
+  } else {  // a row too wide for a block's shared memory: the tiles of many rows hold a part of it at a time
+    if (args.rows == 1 && !ready.is(args.x, 1, quantised)) {
+      quantise(stream_, args.x, args.norm, args.eps, 1, in, quantised);
+      ready = {args.x, in, quantised.format, 1};
+    }
+    large_matmuls(args, type, targets, quantised);
   }
+}
+
+void CudaDevice::large_matmuls(const MatmulArgs& args, Type type, std::span<const MatmulTarget> targets,
+                               const Acts& quantised) {
+  for (const MatmulTarget& t : targets)
+    large_matmul(stream_,
+                 {type, t.weight.data, t.weight.in, t.weight.out, quantised, args.rows, t.out, t.add});
 }
 
 /// Waits for attend() where its kernels can do it on their way.

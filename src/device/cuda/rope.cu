@@ -6,12 +6,12 @@
 #include "device/cuda/parameters.cuh"
 #include "device/cuda/ptx.cuh"
 #include "device/cuda/rope.cuh"
+#include "device/gpu_limits.h"
 
 namespace weir::cuda {
 namespace {
 
 constexpr int warps = 4;
-constexpr int max_head_dim = 256;
 constexpr int per_lane = max_head_dim / 32;
 
 __global__ void __launch_bounds__(32 * warps) rope_and_store_kernel(RopeStoreArgs args) {

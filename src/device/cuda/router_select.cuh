@@ -5,10 +5,10 @@
 #include "base/arithmetic.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/segment.cuh"
+#include "device/gpu_limits.h"
 
 namespace weir::cuda {
 
-inline constexpr int most_experts = 512, most_selected = 128;
 inline constexpr int most_chunks = most_experts / 32;  ///< of 32 experts, a lane each
 inline constexpr int most_select_warps = 16;
 

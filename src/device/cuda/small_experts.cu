@@ -28,7 +28,32 @@ int share(const Stream& s, int64_t total, int most) {
   return static_cast<int>(std::clamp<int64_t>((total + s.multiprocessors - 1) / s.multiprocessors, 1, most));
 }
 
+SmallNeeds gate_up_needs(const Stream& s, const ExpertBank& bank, int top_k) {
+  SmallNeeds needs;
+  needs.type = bank.gate.type, needs.in = bank.gate.in, needs.one_row = true, needs.rows = 1;
+  needs.tile_multiple = 2;
+  needs.tiles = 2 * share(s, int64_t{tiles_of(bank.gate.out)} * top_k, 4);
+  needs.soft_limit = soft_limit;
+  return needs;
+}
+
+SmallNeeds down_needs(const ExpertBank& bank, int top_k) {
+  SmallNeeds needs;
+  needs.type = bank.down.type, needs.in = bank.down.in, needs.one_row = true, needs.rows = top_k;
+  needs.tiles = top_k;
+  needs.block_stages = top_k;  // where tiles are given up
+  needs.extra_bytes = top_k * (8 + tile_rows * 4);
+  needs.soft_limit = soft_limit;
+  return needs;
+}
+
 }  // namespace
+
+bool small_gate_up_fits(const Stream& s, const ExpertBank& bank, int top_k) {
+  return small_fits(gate_up_needs(s, bank, top_k));
+}
+
+bool small_down_fits(const ExpertBank& bank, int top_k) { return small_fits(down_needs(bank, top_k)); }
 
 void small_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* x, int top_k,
                    float* act) {
@@ -37,12 +62,7 @@ void small_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, const 
              type_name(static_cast<uint32_t>(bank.up.type)));
   const int tile_pairs = tiles_of(bank.gate.out);
   GateUpTask task;
-  SmallNeeds needs;
-  needs.type = bank.gate.type, needs.in = bank.gate.in, needs.one_row = true, needs.rows = 1;
-  needs.tile_multiple = 2;
-  needs.tiles = 2 * share(s, int64_t{tile_pairs} * top_k, 4);
-  needs.soft_limit = soft_limit;
-  task.shape = plan_small(needs);
+  task.shape = plan_small(gate_up_needs(s, bank, top_k));
   task.gate = static_cast<const uint8_t*>(bank.gate.data),
   task.up = static_cast<const uint8_t*>(bank.up.data);
   task.gate_stride = bank.gate_stride, task.up_stride = bank.up_stride, task.slot_of = bank.slot_of;
@@ -55,19 +75,12 @@ void small_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, const 
 }
 
 void small_down_sum(Stream& s, const ExpertBank& bank, const int32_t* ids, const float* weights, int top_k,
-                    const float* act, float* h) {
+                    bool ids_are_final, const float* act, float* h) {
   DownTask task;
-  SmallNeeds needs;
-  needs.type = bank.down.type, needs.in = bank.down.in, needs.one_row = true, needs.rows = top_k;
-  needs.tiles = top_k;
-  needs.block_stages = top_k;  // where tiles are given up
-  needs.extra_bytes = top_k * (8 + tile_rows * 4);
-  needs.soft_limit = soft_limit;
-  task.shape = plan_small(needs);
+  task.shape = plan_small(down_needs(bank, top_k));
   task.down = static_cast<const uint8_t*>(bank.down.data), task.down_stride = bank.down_stride;
   task.slot_of = bank.slot_of, task.hidden = static_cast<int>(bank.down.out);
-  // One layer's kernels are launched in order: small_gate_up() came before, unless its format has float dots.
-  task.after_gate_up = type_info(bank.gate.type).act != ActFormat::none;
+  task.after_gate_up = ids_are_final;
   task.ids = ids, task.weights = weights, task.top_k = top_k, task.act = act, task.h = h;
   with_codec(bank.down.type,
              [&]<typename Codec>() { launch_down_sum<Codec>(s, task, tiles_of(bank.down.out)); });

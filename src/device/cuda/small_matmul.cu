@@ -25,25 +25,38 @@ SmallMatmulTask numbered(const SmallMatmul& args) {
   return task;
 }
 
-}  // namespace
+/// Tiles for each multiprocessor. Few: one block on each with its tiles side by side, so that every byte is
+/// in flight before the wait and the activations are made once. Many: blocks that stream one tile after
+/// another.
+int share_of(const Stream& s, const SmallMatmulTask& task) {
+  return (task.tiles + s.multiprocessors - 1) / s.multiprocessors;
+}
 
-void small_matmul(Stream& s, const SmallMatmul& args) {
-  WEIR_CHECK(args.rows >= 1 && args.rows <= small_rows && args.targets >= 1 && args.targets <= 3,
-             "small_matmul of {} rows, {} targets", args.rows, args.targets);
-  SmallMatmulTask task = numbered(args);
-  const bool one_row = args.rows == 1;
+SmallNeeds matmul_needs(const SmallMatmul& args, int share) {
   SmallNeeds needs;
-  needs.type = args.type, needs.in = args.in, needs.one_row = one_row, needs.rows = args.rows;
-  needs.extra_bytes = one_row && args.norm ? norm_bytes(static_cast<int>(args.in)) : 0;
-  // Few tiles: one block on each multiprocessor with its tiles side by side, so that every byte is in flight
-  // before the wait and the activations are made once. Many: blocks that stream one tile after another.
-  const int share = (task.tiles + s.multiprocessors - 1) / s.multiprocessors;
+  needs.type = args.type, needs.in = args.in, needs.one_row = args.rows == 1, needs.rows = args.rows;
+  needs.extra_bytes = needs.one_row && args.norm ? norm_bytes(static_cast<int>(args.in)) : 0;
   const bool resident = share <= most_resident_tiles;
   needs.tiles = resident ? share : 1;
   needs.block_stages = resident ? 1 : share;
   needs.buffers = resident ? 1 : 2;
   needs.soft_limit = resident ? resident_limit : streaming_limit;
-  task.shape = plan_small(needs);
+  return needs;
+}
+
+}  // namespace
+
+bool small_matmul_fits(const Stream& s, const SmallMatmul& args) {
+  return small_fits(matmul_needs(args, share_of(s, numbered(args))));
+}
+
+void small_matmul(Stream& s, const SmallMatmul& args) {
+  WEIR_CHECK(args.rows >= 1 && args.rows <= small_rows && args.targets >= 1 && args.targets <= 3,
+             "small_matmul of {} rows, {} targets", args.rows, args.targets);
+  SmallMatmulTask task = numbered(args);
+  const int share = share_of(s, task);
+  const bool resident = share <= most_resident_tiles;
+  task.shape = plan_small(matmul_needs(args, share));
   task.groups = (task.tiles + task.shape.tiles - 1) / task.shape.tiles;
   int blocks = task.groups;
   if (!resident) {

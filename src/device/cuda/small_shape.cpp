@@ -70,10 +70,8 @@ SmallShape lay_out(const SmallNeeds& needs, const FormatShape& f, SmallShape s) 
   return s;
 }
 
-}  // namespace
-
-SmallShape plan_small(const SmallNeeds& needs) {
-  const FormatShape f = format_shape(needs.type);
+/// With few enough tiles for the soft limit, and parts narrow enough for the hard one where there are.
+SmallShape choose_shape(const SmallNeeds& needs, const FormatShape& f) {
   SmallShape s;
   s.in = static_cast<int>(needs.in);
   s.supers = (s.in + super_values - 1) / super_values;
@@ -89,9 +87,22 @@ SmallShape plan_small(const SmallNeeds& needs) {
   };
   while (fit() > needs.soft_limit && s.tiles > needs.tile_multiple) s.tiles -= needs.tile_multiple;
   while (s.shared_bytes > shared_limit && s.width > 1) s.width = (s.width + 1) / 2, fit();
+  return s;
+}
+
+}  // namespace
+
+bool small_fits(const SmallNeeds& needs) {
+  return choose_shape(needs, format_shape(needs.type)).shared_bytes <= shared_limit;
+}
+
+SmallShape plan_small(const SmallNeeds& needs) {
+  const FormatShape f = format_shape(needs.type);
+  SmallShape s = choose_shape(needs, f);
+  const int stages = needs.block_stages * s.parts;
   WEIR_CHECK(s.shared_bytes <= shared_limit, "{} bytes of shared memory for {} values", s.shared_bytes, s.in);
   // What is left of the limit lets more stages be in flight.
-  while (s.buffers < std::min(stages(), 4) &&
+  while (s.buffers < std::min(stages, 4) &&
          lay_out(needs, f, s).shared_bytes + s.stage_bytes <= needs.soft_limit) {
     ++s.buffers;
     s = lay_out(needs, f, s);

@@ -54,5 +54,7 @@ struct SmallNeeds {
   int soft_limit = 0;  ///< shared memory that a stage may take before tiles are given up
 };
 SmallShape plan_small(const SmallNeeds& needs);
+/// Whether the smallest such shape fits in a block's shared memory: plan_small() may be asked for it.
+bool small_fits(const SmallNeeds& needs);
 
 }  // namespace weir::cuda
