@@ -179,7 +179,8 @@ int bench(const Arguments& arguments) {
   uint64_t done = 0;
   for (int i = 0; i <= own.repeats; ++i) {
     for (auto& series : all) {
-      const BenchSample sample = run_bench_test(*engine, series.test, base + 7919 * static_cast<uint64_t>(i));
+      const BenchSample sample = run_bench_test(*engine, series.test, base + 7919 * static_cast<uint64_t>(i),
+                                                i == 0 ? BenchRun::warm_up : BenchRun::counted);
       if (i > 0) series.samples.push_back(sample);
       progress.update(++done);
     }

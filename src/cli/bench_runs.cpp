@@ -24,15 +24,19 @@ std::vector<Token> varied_tokens(int n, int vocab, uint64_t seed) {
 
 /// Throws unless the request ran to its end.
 void check_complete(const Result& r) {
-  if (r.finish == Finish::failed) throw Error(r.error_kind, r.error);
+  throw_if_failed(r);
   if (r.finish == Finish::cancelled) throw failure("interrupted before the runs were complete");
 }
 
-double run_prompt(Engine& engine, const BenchTest& test, uint64_t seed) {
+double run_prompt(Engine& engine, const BenchTest& test, uint64_t seed, BenchRun run) {
   Request request;
   request.prompt = varied_tokens(test.tokens, engine.config().vocab, seed);
   request.max_tokens = 0;
   request.cancel = &interrupted();
+  if (run == BenchRun::warm_up) {
+    request.logits_from = test.tokens - 1;
+    request.on_logits = [](int, std::span<const float>) {};  // the engine looks at what it shows
+  }
   const Result r = engine.run(std::move(request));
   check_complete(r);
   return 1e3 * test.tokens / r.timings.prompt_ms;
@@ -75,10 +79,10 @@ std::string BenchTest::name() const {
   return text;
 }
 
-BenchSample run_bench_test(Engine& engine, const BenchTest& test, uint64_t seed) {
+BenchSample run_bench_test(Engine& engine, const BenchTest& test, uint64_t seed, BenchRun run) {
   const ExpertCounters before = engine.expert_counters();
-  const double speed =
-      test.kind == BenchTest::Kind::prompt ? run_prompt(engine, test, seed) : run_decode(engine, test, seed);
+  const double speed = test.kind == BenchTest::Kind::prompt ? run_prompt(engine, test, seed, run)
+                                                            : run_decode(engine, test, seed);
   const ExpertCounters after = engine.expert_counters();
   return {speed, after.hits - before.hits, after.misses - before.misses,
           after.bytes_read - before.bytes_read};

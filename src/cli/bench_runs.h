@@ -25,8 +25,12 @@ struct BenchSample {
   uint64_t hits = 0, misses = 0, bytes_read = 0;
 };
 
+/// A prompt's logits are no part of its time; a warm-up makes the last token's, so that a model whose numbers
+/// are not finite is found without a decode test too.
+enum class BenchRun : uint8_t { warm_up, counted };
 /// Runs the test once. Throws Error where a request fails or an interrupt cancels it.
-BenchSample run_bench_test(Engine& engine, const BenchTest& test, uint64_t seed);
+BenchSample run_bench_test(Engine& engine, const BenchTest& test, uint64_t seed,
+                           BenchRun run = BenchRun::counted);
 
 /// Decode speed with the ledger on over off: pairs of runs in blocks ABBA or BAAB by the toss of a coin.
 struct LedgerCost {

@@ -55,7 +55,7 @@ void score_window(Engine& engine, std::vector<Token> window, Score& score) {
       score.add(negative_log_likelihood(logits, window[static_cast<size_t>(position) + 1]));
   };
   const Result r = engine.run(std::move(request));
-  if (r.finish == Finish::failed) throw Error(r.error_kind, r.error);
+  throw_if_failed(r);
 }
 
 }  // namespace

@@ -138,6 +138,9 @@ int run(const Arguments& arguments) {
     write_out(detokenizer.finish() + "\n");
   if (logits && result.finish != Finish::failed) logits->commit();
   print_summary(*engine, result);
+  if (f.json) print_json(to_json(*engine, result, f, seed));
+  throw_if_failed(result);  // ahead of every file: none is left that looks whole
+  if (logits) logits->commit();
   outputs.write(engine->ledger());
   engine->close_trace();
   if (f.json) print_json(to_json(*engine, result, seed));

@@ -159,6 +159,8 @@ int verify(const Arguments& arguments) {
       const auto& outcome = outcomes[i] = lab::run_cell(cell, prompts, n);
       different = lab::differences(outcomes[reference], outcome);
       if (!different.empty()) parting = lab::locate_difference(cells[reference], cell, prompts, n);
+    } catch (const lab::CellFailure&) {
+      throw;
     } catch (const Error& e) {
       outcomes.erase(i);
       if (i == 0 || e.kind() == Error::Kind::failure) throw;

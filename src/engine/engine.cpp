@@ -59,6 +59,11 @@ const char* finish_name(Finish finish) {
   return "?";
 }
 
+void throw_if_failed(const Result& result, const std::string& what) {
+  if (result.finish != Finish::failed) return;
+  throw Error(result.error_kind, what.empty() ? result.error : fmt::format("{}: {}", what, result.error));
+}
+
 Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::Model::open(options.model)) {
   family_ = Family::create(model_);
   tokenizer_ = Tokenizer::load(model_);

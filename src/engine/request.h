@@ -65,4 +65,7 @@ struct Result {
   Timings timings;
 };
 
+/// Throws the error of a request that failed, after `what` and a colon where that is not empty.
+void throw_if_failed(const Result& result, const std::string& what = {});
+
 }  // namespace weir

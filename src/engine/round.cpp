@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/clock.h"
+#include "experts/diagnosis.h"
 #include "ledger/report.h"
 
 namespace weir {
@@ -90,6 +91,7 @@ Round::Round(Engine& engine) : e_(engine), sampler_(engine.tokenizer().size()) {
   end_tokens_ = d.allocate(engine.end_tokens_.size() * sizeof(Token), "end tokens");
   d.upload(end_tokens_.data(), engine.end_tokens_.data(), end_tokens_.bytes());
   for (auto* v : {&token_, &position_, &lane_}) v->reserve(rows);
+  lane_spans_.reserve(static_cast<size_t>(e_.options_.lanes));
   outputs_.reserve(rows);
 }
 
@@ -313,15 +315,18 @@ void Round::decide_slice(std::span<const Output> outputs) {
     decide_one(outputs[i], logits.subspan(i * vocab, vocab), host_choices_.as<Choice>()[i]);
 }
 
-/// `logits` where the output has them, else `choice`.
+/// `logits` where the output has them, else `choice`. No one gets to see logits that are not finite, whoever
+/// asked for them.
 void Round::decide_one(const Output& output, std::span<float> logits, const Choice& choice) {
   Lane& lane = e_.lanes_[static_cast<size_t>(output.lane)];
-  if (lane.open && output.show) show(lane, output, logits);
-  if (!lane.open || !output.sample) return;
+  if (!lane.open) return;
   enter_role(e_.ledger(), Role::sample);
   const Request& r = lane.request;
   const int64_t bad = output.logits ? sampler_.read(logits) : choice.first_not_finite;
   if (bad >= 0) return fail_not_finite(lane, output.position, bad);
+  if (output.show) show(lane, output, logits);
+  if (!output.sample) return;
+  enter_role(e_.ledger(), Role::sample);
   if (r.hash_logits) lane.logits_hash.add_words(logits.data(), logits.size_bytes());
   const size_t made = lane.result.tokens.size();
   if (made < r.forced.size()) return deliver(lane, r.forced[made]);
@@ -380,13 +385,23 @@ void Round::finish(Lane& lane, Finish why) {
 }
 
 void Round::fail_not_finite(Lane& lane, int position, int64_t token) {
-  const std::string tensor = e_.weights_.first_not_finite(*e_.device_);
   lane.result.error_kind = Error::Kind::input;
-  fail(lane, fmt::format(
-                 "{}: the logits of position {} are not finite (first at token {}): {}; the file is damaged",
-                 e_.model().path(), position, token,
-                 tensor.empty() ? "a weight of a routed expert is NaN or infinite"
-                                : fmt::format("tensor {} holds a NaN or an infinity", tensor)));
+  fail(lane, fmt::format("{}: the logits of position {} are not finite (first at token {}): {}",
+                         e_.model().path(), position, token, diagnose(lane.request.cancel)));
+}
+
+/// The resident tensors are looked through where they are, the experts in the file: those that a device
+/// holds, or that lie in slots, came from there.
+const std::string& Round::diagnose(const std::atomic<bool>* cancel) {
+  if (diagnosis_) return *diagnosis_;
+  std::string tensor = e_.weights_.first_not_finite(*e_.device_);
+  if (tensor.empty()) tensor = first_not_finite_expert(e_.store_, cancel);
+  const bool stopped = tensor.empty() && cancel && cancel->load(std::memory_order_relaxed);
+  diagnosis_ = !tensor.empty()
+                   ? fmt::format("tensor {} holds a NaN or an infinity; the file is damaged", tensor)
+               : stopped ? "the search for the weight was interrupted"
+                         : "every weight of the file is finite: the values left the range of float32";
+  return *diagnosis_;
 }
 
 void Round::fail(Lane& lane, const std::string& why) {

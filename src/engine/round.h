@@ -62,6 +62,7 @@ class Round {
   void finish(Lane& lane, Finish why);
   void fail(Lane& lane, const std::string& why);
   void fail_not_finite(Lane& lane, int position, int64_t token);
+  const std::string& diagnose(const std::atomic<bool>* cancel);
 
   Engine& e_;
   Phase phase_ = Phase::prefill;
@@ -70,7 +71,8 @@ class Round {
   std::vector<int32_t> token_, position_, lane_;
   std::vector<Output> outputs_;
   std::vector<RowFault> faults_;
-  Rows rows_;  // of the batch, in device memory
+  std::optional<std::string> diagnosis_;  ///< of the model's weights: they do not change
+  Rows rows_;                             // of the batch, in device memory
   const int32_t* device_index_ = nullptr;
   // In the host's memory and in the device's: [rows] tokens, positions, lanes, then [outputs] their rows,
   // each as long as the round has them; [head_rows, vocab]; [head_rows].

@@ -35,7 +35,7 @@ ExpertPart make_part(const gguf::Model& model, const ExpertStore::Named& named) 
   if (!info.computable)
     throw input_error("{}: cannot compute with type {}; weir computes {}", where(model, t), info.name,
                       computable_types());
-  ExpertPart part{named.kind, t.type, t.dims[0], t.dims[1], t.file, t.offset, 0};
+  ExpertPart part{named.kind, t.type, t.dims[0], t.dims[1], t.file, t.offset, 0, t.name};
   if (part.in <= 0 || part.out <= 0 || part.in % info.block_elements != 0)
     throw input_error("{}: rows of {} elements; type {} needs a multiple of {}", where(model, t), part.in,
                       info.name, info.block_elements);

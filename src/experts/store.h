@@ -22,6 +22,7 @@ struct ExpertPart {
   uint32_t file = 0;        ///< index into gguf::Model::files()
   uint64_t offset = 0;      ///< of expert 0, absolute
   uint64_t bytes = 0;       ///< of one expert
+  std::string name{};       ///< the tensor's
 };
 
 struct ExpertLayer {

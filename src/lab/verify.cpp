@@ -36,7 +36,8 @@ Request make_request(const VerifyPrompt& prompt, int n, int id, bool tokens_only
 }
 
 void store(VerifyOutcome& outcome, size_t index, Result result) {
-  if (result.finish == Finish::failed) throw failure("{}: {}", outcome.cell, result.error);
+  if (result.finish == Finish::failed)
+    throw CellFailure(Error(result.error_kind, fmt::format("{}: {}", outcome.cell, result.error)));
   outcome.tokens_hash[index] = result.tokens_hash;
   if (!outcome.tokens_only) outcome.logits_hash[index] = result.logits_hash;
   outcome.tokens[index] = std::move(result.tokens);

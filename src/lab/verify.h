@@ -35,6 +35,13 @@ struct VerifyOutcome {
   ExpertCounters experts;
 };
 
+/// A request of a cell failed: unlike a setting that cannot be opened here, this is no reason to leave the
+/// cell out.
+class CellFailure : public Error {
+ public:
+  explicit CellFailure(const Error& error) : Error(error) {}
+};
+
 /// What differs from the base outcome, one line each; empty where all is equal. Of logits nothing is said
 /// where one of the two has tokens only.
 std::vector<std::string> differences(const VerifyOutcome& base, const VerifyOutcome& outcome);
@@ -48,8 +55,8 @@ std::vector<VerifyCell> verify_matrix(const EngineOptions& base, const Engine& p
 /// Index of the cell that cells[i] must equal.
 size_t reference_of(const std::vector<VerifyCell>& cells, size_t i);
 
-/// Runs one cell: greedy, `n` new tokens a prompt. `recorder` (or null) sees every operation; the cell's own
-/// probe is then the recorder's to call.
+/// Runs one cell: greedy, `n` new tokens a prompt. Throws CellFailure, and what opening the engine throws.
+/// `recorder` (or null) sees every operation; the cell's own probe is then the recorder's to call.
 VerifyOutcome run_cell(const VerifyCell& cell, const std::vector<VerifyPrompt>& prompts, int n,
                        TrailRecorder* recorder = nullptr);
 

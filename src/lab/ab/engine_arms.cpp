@@ -197,7 +197,7 @@ std::optional<Observation> EngineArms::measure(const PlannedRun& run) {
   o.start = start_of(*arm.engine);
   const Result result = generate(arm, run);
   if (result.finish == Finish::cancelled) return std::nullopt;
-  if (result.finish == Finish::failed) throw failure("{}", result.error);
+  throw_if_failed(result);
   o.tokens = static_cast<int>(result.tokens.size());
   o.tokens_hash = result.tokens_hash;
   read_ledger(*arm.engine->ledger(), design_.metric, o);
@@ -212,7 +212,7 @@ bool EngineArms::prepare(Arm& arm, const PlannedRun& run) {
     return true;
   }
   const Result equaliser = generate(arm, run);
-  if (equaliser.finish == Finish::failed) throw failure("{}", equaliser.error);
+  throw_if_failed(equaliser);
   return equaliser.finish != Finish::cancelled;
 }
 

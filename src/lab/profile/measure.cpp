@@ -79,7 +79,7 @@ std::optional<ProfileRun> run_prompt(Engine& engine, const FittedPrompt& prompt,
                                      const ProfileRequest& request) {
   const Result result = engine.run(make_request(prompt, request, request.new_tokens));
   if (result.finish == Finish::cancelled) return std::nullopt;
-  if (result.finish == Finish::failed) throw failure("{}: {}", prompt.name, result.error);
+  throw_if_failed(result, prompt.name);
   const Ledger& ledger = *engine.ledger();
   ProfileRun run;
   run.prompt = prompt.name;
@@ -104,7 +104,7 @@ std::optional<Profile> measure_profile(Engine& engine, const std::vector<FittedP
   // The first pass over the weights pays for page faults that no later one does.
   const Result warm = engine.run(make_request(prompts.front(), request, 1));
   if (warm.finish == Finish::cancelled) return std::nullopt;
-  if (warm.finish == Finish::failed) throw failure("{}: {}", prompts.front().name, warm.error);
+  throw_if_failed(warm, prompts.front().name);
   for (const FittedPrompt& prompt : prompts) {
     auto run = run_prompt(engine, prompt, request);
     if (!run) return std::nullopt;
