@@ -127,7 +127,7 @@ void print_text(const Engine& engine, const std::vector<Series>& all, const Ledg
     fmt::print(", {} pairs\n", ratios.size());
   }
   const MemoryUse use = engine.memory_use();
-  fmt::print("peak memory {} of {}\n", human_bytes(use.peak_rss + use.page_cache.value_or(0)),
+  fmt::print("peak memory {} of {}\n", human_bytes(use.peak()),
              human_bytes(engine.plan().request.budget_bytes));
 }
 

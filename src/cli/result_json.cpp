@@ -14,15 +14,15 @@ std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 nlohmann::ordered_json timings_json(const Timings& t) {
   const auto per_token = [](double ms, int n) { return n > 0 ? ms / n : 0.0; };
   const auto per_second = [](double ms, int n) { return ms > 0 ? 1e3 * n / ms : 0.0; };
-  const int steps = t.predicted_n > 0 ? t.predicted_n - 1 : 0;  // the first token comes from prefill
   return {{"prompt_n", t.prompt_n},
           {"prompt_ms", t.prompt_ms},
           {"prompt_per_token_ms", per_token(t.prompt_ms, t.prompt_n)},
           {"prompt_per_second", per_second(t.prompt_ms, t.prompt_n)},
           {"predicted_n", t.predicted_n},
           {"predicted_ms", t.predicted_ms},
-          {"predicted_per_token_ms", per_token(t.predicted_ms, steps)},
-          {"predicted_per_second", per_second(t.predicted_ms, steps)}};
+          {"predicted_steps", t.steps},
+          {"predicted_per_token_ms", per_token(t.predicted_ms, t.steps)},
+          {"predicted_per_second", per_second(t.predicted_ms, t.steps)}};
 }
 
 nlohmann::ordered_json experts_json(const ExpertCounters& c) {
@@ -37,12 +37,14 @@ nlohmann::ordered_json experts_json(const ExpertCounters& c) {
 nlohmann::ordered_json memory_json(const Engine& engine) {
   const MemoryUse use = engine.memory_use();
   nlohmann::ordered_json json = {{"budget_bytes", engine.plan().request.budget_bytes},
-                                 {"peak_bytes", use.peak_rss + use.page_cache.value_or(0)},
+                                 {"peak_bytes", use.peak()},
                                  {"peak_rss_bytes", use.peak_rss}};
-  if (use.page_cache)
-    json["page_cache_bytes"] = *use.page_cache;
-  else
-    json["page_cache_bytes"] = "unknown";
+  const auto known = [](const std::optional<uint64_t>& bytes) -> nlohmann::ordered_json {
+    if (!bytes) return "unknown";
+    return *bytes;
+  };
+  json["peak_page_cache_bytes"] = known(use.peak_page_cache);
+  json["page_cache_bytes"] = known(use.page_cache);
   if (const auto& device = engine.plan().device)
     json["device"] = {{"device", device->device},
                       {"budget_bytes", device->budget_bytes},

@@ -15,7 +15,7 @@ std::string hex(uint64_t value);
 nlohmann::ordered_json timings_json(const Timings& timings);
 /// {hits, misses, hit_rate, reads, bytes_read}
 nlohmann::ordered_json experts_json(const ExpertCounters& counters);
-/// {budget_bytes, peak_bytes, peak_rss_bytes, page_cache_bytes}
+/// {budget_bytes, peak_bytes, peak_rss_bytes, peak_page_cache_bytes, page_cache_bytes}
 nlohmann::ordered_json memory_json(const Engine& engine);
 /// Adds what the bits depend on: `arithmetic`, `arithmetic_version`.
 void add_arithmetic(nlohmann::ordered_json& json, const Engine& engine);

@@ -54,22 +54,22 @@ void print_summary(const Engine& engine, const Result& r) {
   const Timings& t = r.timings;
   const ExpertCounters c = engine.expert_counters();
   const MemoryUse use = engine.memory_use();
-  const int steps = t.predicted_n > 0 ? t.predicted_n - 1 : 0;
   log_line(fmt::format("prompt: {} tokens in {:.1f} ms ({:.1f} tok/s)", t.prompt_n, t.prompt_ms,
                        t.prompt_ms > 0 ? 1e3 * t.prompt_n / t.prompt_ms : 0.0));
-  log_line(fmt::format("decode: {} tokens, {} steps in {:.1f} ms ({:.1f} tok/s), {}", t.predicted_n, steps,
-                       t.predicted_ms, t.predicted_ms > 0 ? 1e3 * steps / t.predicted_ms : 0.0,
+  log_line(fmt::format("decode: {} tokens, {} steps in {:.1f} ms ({:.1f} tok/s), {}", t.predicted_n, t.steps,
+                       t.predicted_ms, t.predicted_ms > 0 ? 1e3 * t.steps / t.predicted_ms : 0.0,
                        finish_name(r.finish)));
   if (c.hits + c.misses > 0)
     log_line(fmt::format("experts: {} hits, {} misses ({:.1f} % hits), {} read", c.hits, c.misses,
                          100.0 * static_cast<double>(c.hits) / static_cast<double>(c.hits + c.misses),
                          human_bytes(c.bytes_read)));
   log_line(fmt::format("memory: peak {} resident + {} page cache of the model, budget {}",
-                       human_bytes(use.peak_rss), use.page_cache ? human_bytes(*use.page_cache) : "unknown",
+                       human_bytes(use.peak_rss),
+                       use.peak_page_cache ? human_bytes(*use.peak_page_cache) : "unknown",
                        human_bytes(engine.plan().request.budget_bytes)));
 }
 
-nlohmann::ordered_json to_json(Engine& engine, const Result& r, uint64_t seed) {
+nlohmann::ordered_json to_json(Engine& engine, const Result& r, const Flags& f, uint64_t seed) {
   std::string text;
   Detokenizer detokenizer(engine.tokenizer());
   for (const Token token : r.tokens) text += detokenizer.push(token);
@@ -136,15 +136,12 @@ int run(const Arguments& arguments) {
   progress.reset();
   if (!f.json && (result.finish != Finish::failed || !result.tokens.empty()))
     write_out(detokenizer.finish() + "\n");
-  if (logits && result.finish != Finish::failed) logits->commit();
   print_summary(*engine, result);
   if (f.json) print_json(to_json(*engine, result, f, seed));
   throw_if_failed(result);  // ahead of every file: none is left that looks whole
   if (logits) logits->commit();
   outputs.write(engine->ledger());
   engine->close_trace();
-  if (f.json) print_json(to_json(*engine, result, seed));
-  if (result.finish == Finish::failed) throw Error(result.error_kind, result.error);
   return result.finish == Finish::cancelled ? interrupted_exit_code : 0;
 }
 

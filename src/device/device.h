@@ -84,6 +84,20 @@ struct KvLayer {
   int64_t row_stride = 0;   ///< elements from one position to the next: kv_heads * head_dim
 };
 
+/// A lane's rows of a batch, which are consecutive: how many, and the last one's position.
+struct LaneSpan {
+  int rows = 0, last = 0;
+};
+/// Positions whose keys and values such a batch reads at least: in `window` (0: all) before each row.
+inline uint64_t positions_seen(std::span<const LaneSpan> lanes, int window) {
+  uint64_t sum = 0;
+  for (const LaneSpan& lane : lanes) {
+    const int all = lane.last + 1;
+    sum += static_cast<uint64_t>(window > 0 ? std::min(all, window + lane.rows - 1) : all);
+  }
+  return sum;
+}
+
 struct EmbedArgs {
   Matrix table;  ///< {hidden, vocab}
   Rows rows;
@@ -354,6 +368,9 @@ class Device {
   // -----------------------------------------------------------------------------------------------
   void set_ledger(Ledger* ledger) { ledger_ = ledger, ledger_changed(); }
   Ledger* ledger() const { return ledger_; }
+  /// What follows, or is replayed, is for these rows: a device that cannot read positions declares by them
+  /// the bytes that attention in a window moves.
+  virtual void begin_batch(std::span<const LaneSpan> lanes) {}
   /// What follows belongs to `role`: once per role and layer.
   virtual void begin_role(Role role) = 0;
   /// Files the thread team's busy and barrier times of the round with the ledger.
@@ -369,11 +386,15 @@ class Device {
   virtual void route(const RouteArgs& args) = 0;
   virtual void experts(const ExpertsArgs& args) = 0;
   virtual void combine(const CombineArgs& args) = 0;
-  /// Only where routes_itself().
+  /// Only where routes_itself(). Distinct experts of the call are counted: see expert_visits().
   virtual void routed_experts(const RoutedArgs& args) {
     WEIR_CHECK(false, "{} has no routed_experts", name());
   }
   virtual bool routes_itself() const { return false; }
+  /// Only where routes_itself(): distinct experts of every call of routed_experts() so far, replayed ones
+  /// included, summed. Waits for the device. It counts for itself and files each round's with the ledger, as
+  /// the host sees no ids.
+  virtual uint64_t expert_visits() { return 0; }
   virtual void choose(const ChooseArgs& args) = 0;
   virtual void gated(const GatedArgs& args) = 0;
   virtual void add(float* h, const float* y, int64_t n) = 0;  ///< h += y, elementwise

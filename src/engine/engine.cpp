@@ -269,6 +269,7 @@ void Engine::load_experts(DeviceLoader* loader, int rows) {
     cache_ = std::make_unique<ExpertCache>(*device_, store_, *reader_, slots, *options_.policy);
     runner_ = std::make_unique<ExpertRunner>(*device_, store_, *cache_, rows, top_k);
     runner_->set_landing_order_seed(options_.landing_order_seed);
+    if (!reader_->direct()) runner_->set_on_wait([this] { watch_page_cache(); });
   }
   if (!options_.route_trace.empty()) open_trace();
 }
@@ -323,15 +324,22 @@ std::string Engine::description() const {
   return text;
 }
 
-ExpertCounters Engine::expert_counters() const { return runner_ ? runner_->totals() : ExpertCounters{}; }
+ExpertCounters Engine::expert_counters() const {
+  ExpertCounters counters = runner_ ? runner_->totals() : ExpertCounters{};
+  if (runner_ && device_->routes_itself()) counters.hits = device_->expert_visits();
+  return counters;
+}
 
 SlotsState Engine::expert_slots() const { return cache_ ? cache_->state() : SlotsState{}; }
 
 void Engine::reset_experts() {
-  WEIR_CHECK(
-      waiting_.empty() && std::none_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.open; }),
-      "a reset while {} requests wait or a lane is open", waiting_.size());
+  WEIR_CHECK(waiting_.empty() && !any_open(), "a reset while {} requests wait or a lane is open",
+             waiting_.size());
   if (cache_) cache_->reset();
+}
+
+bool Engine::any_open() const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.open; });
 }
 
 void Engine::pause_ledger(bool paused) {
@@ -341,10 +349,24 @@ void Engine::pause_ledger(bool paused) {
   if (reader_) reader_->set_ledger(ledger());
 }
 
-MemoryUse Engine::memory_use() const {
+std::vector<std::string> Engine::paths() const {
   std::vector<std::string> paths;
   for (const auto& file : model_.files()) paths.push_back(file.path);
-  return read_memory_use(paths);
+  return paths;
+}
+
+MemoryUse Engine::memory_use() const {
+  MemoryUse use = read_memory_use(paths());
+  if (use.page_cache) use.peak_page_cache = std::max(*use.page_cache, peak_page_cache_);
+  return use;
+}
+
+void Engine::watch_page_cache() {
+  constexpr uint64_t interval_ns = 50'000'000, parts = 200;  // of the time at most
+  const uint64_t begin = now_ns();
+  if (begin < next_look_ns_) return;
+  if (const auto bytes = page_cache_of(paths())) peak_page_cache_ = std::max(peak_page_cache_, *bytes);
+  next_look_ns_ = begin + std::max(interval_ns, parts * (now_ns() - begin));
 }
 
 void Engine::close_trace() {
@@ -357,7 +379,29 @@ void Engine::start_clock() {
 
 int Engine::submit(Request request) {
   WEIR_CHECK(round_, "submit before load");
+  try {
+    check_request(request);
+  } catch (const Error&) {
+    stop_idle_clock();
+    throw;
+  }
   start_clock();
+  Lane lane;
+  lane.id = next_id_++;
+  lane.tokens = request.prompt;
+  lane.prompt_n = static_cast<int>(request.prompt.size());
+  lane.accepted_ns = now_ns();
+  lane.request = std::move(request);
+  waiting_.push_back(std::move(lane));
+  return next_id_ - 1;
+}
+
+/// A refused request's clock may run, with nothing to stop it.
+void Engine::stop_idle_clock() {
+  if (ledger() && waiting_.empty() && !any_open()) ledger_->end_generation();
+}
+
+void Engine::check_request(const Request& request) const {
   if (request.prompt.empty()) throw input_error("the prompt is empty: expected at least one token");
   for (const Token t : request.prompt)
     if (t < 0 || t >= config().vocab)
@@ -369,14 +413,6 @@ int Engine::submit(Request request) {
         context() < config().context
             ? fmt::format("a shorter one, or a larger -c (the model's own limit is {})", config().context)
             : "a shorter one: this is the model's own limit");
-  Lane lane;
-  lane.id = next_id_++;
-  lane.tokens = request.prompt;
-  lane.prompt_n = static_cast<int>(request.prompt.size());
-  lane.accepted_ns = now_ns();
-  lane.request = std::move(request);
-  waiting_.push_back(std::move(lane));
-  return next_id_ - 1;
 }
 
 bool Engine::step() {

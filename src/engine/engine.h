@@ -71,7 +71,7 @@ class Engine {
   /// Switches an open ledger off and on again, as if the engine had been opened without it: for measuring its
   /// cost. Only while no request is open.
   void pause_ledger(bool paused);
-  /// Expert traffic since load().
+  /// Expert traffic since load(). Where the device routes itself, it waits for it.
   ExpertCounters expert_counters() const;
   /// What the slots hold now. Nothing for a model without experts.
   SlotsState expert_slots() const;
@@ -115,6 +115,14 @@ class Engine {
   void open_trace();
   std::vector<float> rope_factors();  ///< of the file, or empty
   void load_rope_table();
+  std::vector<std::string> paths() const;
+  /// Buffered reads hold pages until they are dropped behind them: looks now and then, while one is in
+  /// flight, how many there are, in at most 0.5 % of the time.
+  void watch_page_cache();
+  /// Throws Error (input) where the request cannot be served.
+  void check_request(const Request& request) const;
+  void stop_idle_clock();
+  bool any_open() const;
 
   EngineOptions options_;
   std::unique_ptr<Ledger> ledger_;
@@ -146,6 +154,7 @@ class Engine {
   std::deque<Lane> waiting_;
   std::vector<Result> finished_;
   int next_id_ = 0;
+  uint64_t peak_page_cache_ = 0, next_look_ns_ = 0;
 };
 
 }  // namespace weir

@@ -18,6 +18,7 @@ struct Lane {
   std::vector<Token> tokens;  ///< the prompt, then what was generated
   int prompt_n = 0;
   int evaluated = 0;  ///< positions whose keys and values are in the cache
+  int steps = 0;      ///< Timings::steps
   uint64_t accepted_ns = 0, first_token_ns = 0, last_token_ns = 0;
   Hash64 tokens_hash, logits_hash;
   Result result;

@@ -51,7 +51,8 @@ const char* finish_name(Finish finish);
 struct Timings {
   int prompt_n = 0, predicted_n = 0;
   double prompt_ms = 0;     ///< from submit to the first token
-  double predicted_ms = 0;  ///< from the first token to the last
+  double predicted_ms = 0;  ///< from the first token to the last, or to the end of text
+  int steps = 0;            ///< decode rounds in that time: each gave a token or the end of text
 };
 
 struct Result {

@@ -18,14 +18,6 @@ constexpr auto head_rows = Family::head_rows;
 /// Recorded rounds bound their positions by a power of two from here on, so that few recordings are needed.
 constexpr int shortest_recorded = 256;
 
-/// Positions whose keys and values a batch reads: rows of one lane lie together.
-uint64_t kv_positions(std::span<const int32_t> position, std::span<const int32_t> lane) {
-  uint64_t sum = 0;
-  for (size_t i = 0; i < position.size(); ++i)
-    if (i + 1 == position.size() || lane[i + 1] != lane[i]) sum += static_cast<uint64_t>(position[i]) + 1;
-  return sum;
-}
-
 /// Whether no lane has two rows: those of one lane lie together.
 bool rows_are_lone(std::span<const int32_t> lane) {
   return std::adjacent_find(lane.begin(), lane.end()) == lane.end();
@@ -73,9 +65,7 @@ void Round::close_account() {
   e_.device_->file_imbalance();
   ledger->end_round(static_cast<int>(token_.size()), lanes_in_round_);
   log_round_line(ledger);
-  const bool open =
-      std::any_of(e_.lanes_.begin(), e_.lanes_.end(), [](const Lane& lane) { return lane.open; });
-  if (!open && e_.waiting_.empty()) ledger->end_generation();
+  if (!e_.any_open() && e_.waiting_.empty()) ledger->end_generation();
 }
 
 Round::Round(Engine& engine) : e_(engine), sampler_(engine.tokenizer().size()) {
@@ -184,11 +174,11 @@ void Round::evaluate() {
   rows_ = {rows, batch, batch + rows, batch + 2 * rows};
   device_index_ = batch + 3 * rows;
   rows_.longest = key ? key->longest : *std::max_element(position_.begin(), position_.end()) + 1;
-  rows_.kv_positions = kv_positions(position_, lane_);
+  take_lanes();
+  rows_.kv_positions = positions_seen(lane_spans_, 0);
   rows_.lone = rows_are_lone(lane_);
-  if (key && d.replay(*key, rows_.kv_positions)) {
-    if (e_.runner_) e_.runner_->count_replayed(rows, e_.config().top_k);
-  } else {
+  d.begin_batch(lane_spans_);
+  if (!key || !d.replay(*key, rows_.kv_positions)) {
     if (key) d.begin_record(*key);
     upload();
     forward(key ? nullptr : shared_cancel());  // a recording is whole or not at all
@@ -196,6 +186,15 @@ void Round::evaluate() {
     if (key) d.end_record();
   }
   d.synchronize();  // hazard: the next round refills batch_; and the results are read from here on
+}
+
+/// Rows of one lane lie together.
+void Round::take_lanes() {
+  lane_spans_.clear();
+  for (size_t i = 0; i < lane_.size(); ++i) {
+    if (i == 0 || lane_[i] != lane_[i - 1]) lane_spans_.push_back({});
+    ++lane_spans_.back().rows, lane_spans_.back().last = position_[i];
+  }
 }
 
 /// Nothing where the round is not one that comes again: only decode does, and not under the eyes of a probe
@@ -349,6 +348,7 @@ Token Round::sample(const Lane& lane, const Output& output, std::span<float> log
 void Round::deliver(Lane& lane, Token token) {
   enter_role(e_.ledger(), Role::reply);
   const Request& r = lane.request;
+  lane.steps += phase_ == Phase::decode;
   lane.last_token_ns = now_ns();
   if (lane.first_token_ns == 0) lane.first_token_ns = lane.last_token_ns;
   if (!r.ignore_eos && r.forced.empty() && e_.tokenizer().is_end(token))
@@ -380,6 +380,7 @@ void Round::finish(Lane& lane, Finish why) {
   result.timings.predicted_n = static_cast<int>(result.tokens.size());
   result.timings.prompt_ms = static_cast<double>(lane.first_token_ns - lane.accepted_ns) * 1e-6;
   result.timings.predicted_ms = static_cast<double>(lane.last_token_ns - lane.first_token_ns) * 1e-6;
+  result.timings.steps = lane.steps;
   e_.finished_.push_back(std::move(result));
   lane = Lane{};
 }

@@ -55,6 +55,7 @@ class Round {
   void decide_slice(std::span<const Output> outputs);
   void decide_one(const Output& output, std::span<float> logits, const Choice& choice);
   void show(const Lane& lane, const Output& output, std::span<const float> logits);
+  void take_lanes();
   Token sample(const Lane& lane, const Output& output, std::span<float> logits);
   void deliver(Lane& lane, Token token);
   void close_finished();
@@ -69,6 +70,7 @@ class Round {
   bool prefilled_last_ = false;
   int lanes_in_round_ = 0;
   std::vector<int32_t> token_, position_, lane_;
+  std::vector<LaneSpan> lane_spans_;
   std::vector<Output> outputs_;
   std::vector<RowFault> faults_;
   std::optional<std::string> diagnosis_;  ///< of the model's weights: they do not change

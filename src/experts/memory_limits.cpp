@@ -189,16 +189,18 @@ MemoryUse read_memory_use(const std::vector<std::string>& files) {
     use.peak_rss = kib_field(*text, "VmHWM").value_or(0);
     use.rss = kib_field(*text, "VmRSS").value_or(0);
   }
-  use.page_cache = 0;
+  use.page_cache = page_cache_of(files);
+  return use;
+}
+
+std::optional<uint64_t> page_cache_of(const std::vector<std::string>& files) {
+  uint64_t sum = 0;
   for (const std::string& file : files) {
     const auto cached = cached_bytes(file);
-    if (!cached) {
-      use.page_cache.reset();
-      break;
-    }
-    *use.page_cache += *cached;
+    if (!cached) return std::nullopt;
+    sum += *cached;
   }
-  return use;
+  return sum;
 }
 
 }  // namespace weir

@@ -94,8 +94,13 @@ uint64_t parse_bytes(const std::string& option, const std::string& text);
 /// What the process has used at most and what it uses now: VmHWM and our files' page cache (cachestat).
 struct MemoryUse {
   uint64_t peak_rss = 0, rss = 0;
-  std::optional<uint64_t> page_cache;  ///< of the model's files; nothing where the kernel cannot tell
+  std::optional<uint64_t> page_cache;       ///< of the model's files; nothing where the kernel cannot tell
+  std::optional<uint64_t> peak_page_cache;  ///< the most that was seen, where someone looked (Engine)
+  /// Both peaks together, which need not have been at one time.
+  uint64_t peak() const { return peak_rss + peak_page_cache.value_or(page_cache.value_or(0)); }
 };
 MemoryUse read_memory_use(const std::vector<std::string>& files);
+/// Its page_cache alone.
+std::optional<uint64_t> page_cache_of(const std::vector<std::string>& files);
 
 }  // namespace weir

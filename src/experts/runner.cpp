@@ -72,20 +72,6 @@ void ExpertRunner::run_resident(const MoeArgs& args) {
   device_.begin_role(Role::experts_hit);
   device_.routed_experts({resident_->bank(args.layer), args.x, args.h, args.rows, args.top_k, args.ids,
                           args.weights, args.activation});
-  count_hits(static_cast<uint64_t>(args.rows) * static_cast<uint64_t>(args.top_k));
-}
-
-void ExpertRunner::count_replayed(int rows, int top_k) {
-  uint64_t layers = 0;
-  for (int l = 0; l < store_.layers(); ++l) layers += store_.layer(l).experts > 0;
-  count_hits(layers * static_cast<uint64_t>(rows) * static_cast<uint64_t>(top_k));
-}
-
-void ExpertRunner::count_hits(uint64_t hits) {
-  totals_.hits += hits;
-  ExpertCounters delta;
-  delta.hits = hits;
-  if (device_.ledger()) device_.ledger()->expert_traffic(delta);
 }
 
 /// Fills ids_, demand_ and pairs_: the pairs of expert e are pairs_[pair_begin_[e], pair_begin_[e + 1]).
@@ -153,6 +139,7 @@ size_t ExpertRunner::take_landed(const MoeArgs& args, const Wave& wave, std::vec
 /// Blocks until a miss lands. The only place where this thread waits for experts.
 size_t ExpertRunner::wait_landed(const MoeArgs& args, const Wave& wave, std::vector<RowFault>& faults) {
   device_.begin_role(Role::expert_wait);
+  if (on_wait_) on_wait_();
   const uint64_t begin = device_.ledger() ? now_ns() : 0;
   Fault fault;
   const int i = cache_->next_landed(true, fault);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,18 +44,16 @@ class ExpertRunner {
   /// Appends to `faults`; the other rows are complete and exact.
   void run(const MoeArgs& args, std::vector<RowFault>& faults);
 
-  /// A round of `rows` rows was replayed by the device, without calls of run(): its experts are counted here.
-  void count_replayed(int rows, int top_k);
-
   void set_trace(RouteTraceWriter* trace) { trace_ = trace; }
-  /// Since the start.
+  /// Called ahead of every wait for a read: reads are in flight, and this thread has nothing to do.
+  void set_on_wait(std::function<void()> look) { on_wait_ = std::move(look); }
+  /// Since the start. Nothing for a device that routes itself: it counts (Device::expert_visits).
   const ExpertCounters& totals() const { return totals_; }
   /// Tests: misses are taken in the order of this seed instead of as they land.
   void set_landing_order_seed(uint64_t seed) { landing_seed_ = seed; }
 
  private:
   void run_resident(const MoeArgs& args);
-  void count_hits(uint64_t hits);
   void group_pairs(const MoeArgs& args);
   std::span<const int32_t> pairs_of(int32_t expert) const;
   void run_wave(const MoeArgs& args, const Wave& wave, std::vector<RowFault>& faults);
@@ -73,6 +72,7 @@ class ExpertRunner {
   const ResidentExperts* resident_ = nullptr;  ///< these two
   Buffer parts_;
   RouteTraceWriter* trace_ = nullptr;
+  std::function<void()> on_wait_;
   ExpertCounters totals_;
   uint64_t landing_seed_ = 0;
   int max_rows_, top_k_;

@@ -148,6 +148,40 @@ TEST_F(CudaAttention, PortableSeesWindowsAndSinks) {
   expect_portable(c);
 }
 
+/// What the ledger is told of attention's keys and values.
+uint64_t declared_bytes(Device& device, const AttentionCase& c) {
+  Ledger ledger({.enabled = true});
+  device.set_ledger(&ledger);
+  ledger.begin_generation();
+  ledger.begin_round(Phase::decode);
+  std::vector<LaneSpan> lanes;
+  for (size_t i = 0; i < c.rows.size(); ++i) {
+    if (i == 0 || c.rows[i].lane != c.rows[i - 1].lane) lanes.push_back({});
+    ++lanes.back().rows, lanes.back().last = c.rows[i].position;
+  }
+  Bench bench(device);
+  float* x = bench.put(Floats(32, 1.0f));
+  device.synchronize();
+  device.begin_batch(lanes);
+  device.begin_role(Role::attention);
+  device.rms_norm({x, nullptr, x, 1, 32, 0});  // a role's first launch takes its stamp
+  attend(device, c);
+  ledger.end_round(static_cast<int>(c.rows.size()), static_cast<int>(lanes.size()));
+  device.set_ledger(nullptr);
+  return ledger.phase(Phase::decode).roles[static_cast<size_t>(Role::attention)].bytes;
+}
+
+TEST_F(CudaAttention, AWindowDeclaresTheBytesOfThePositionsInIt) {
+  for (int window : {1, 100, 300})
+    for (AttentionCase c : {one_row(600, 4, 2, 64), one_row(20, 4, 2, 64), lanes_apart()}) {
+      c.window = window;
+      reserve(c.needs());
+      const uint64_t bytes = declared_bytes(*cpu_, c);
+      EXPECT_GT(bytes, 0u);
+      EXPECT_EQ(declared_bytes(*cuda_, c), bytes) << describe(c);
+    }
+}
+
 TEST_F(CudaAttention, PortableHasTheCpusBitsForPrompts) {
   expect_portable(lanes_apart());
   for (int rows : {2, 9, 16, 17, 33, 64, 100})

@@ -264,6 +264,35 @@ TEST_F(CudaEngine, TheLedgerCountsAnExpertOnceForAllRowsThatChoseIt) {
   }
 }
 
+/// The kernels count them: through recordings, in batches of every width, with the ledger and without it.
+TEST_F(CudaEngine, HitsAreTheDistinctExpertsThatTheCpuCounts) {
+  for (const auto& model : {test::TinyModelOptions{}, test::tiny_kquant_options()})
+    for (const bool ledger : {false, true}) {
+      uint64_t uses[2] = {}, filed[2] = {};
+      for (const bool gpu : {false, true}) {
+        EngineOptions o = options(model, gpu ? "cuda:0" : "cpu");
+        o.ledger.enabled = ledger;
+        Engine engine(o);
+        engine.load();
+        for (const Request& r : requests()) engine.submit(r);
+        while (engine.step()) {
+        }
+        const ExpertCounters c = engine.expert_counters();
+        uses[gpu] = c.hits + c.misses;
+        for (int p = 0; ledger && p < phase_count; ++p) {
+          const ExpertCounters& e = engine.ledger()->phase(static_cast<Phase>(p)).experts;
+          filed[gpu] += e.hits + e.misses;
+        }
+      }
+      EXPECT_GT(uses[0], 0u);
+      EXPECT_EQ(uses[1], uses[0]) << model.hidden;
+      EXPECT_EQ(filed[1], filed[0]) << model.hidden;
+      if (ledger) {
+        EXPECT_EQ(filed[1], uses[1]);
+      }
+    }
+}
+
 TEST_F(CudaEngine, ADelayForARoleThatNeverRunsIsNotCountedAsInjected) {
   EngineOptions o = options(test::TinyModelOptions{});
   o.ledger.enabled = true, o.ledger.inject_ns = 1000;

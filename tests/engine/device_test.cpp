@@ -102,22 +102,6 @@ TEST(EngineOnADevice, NoLogitsComeToTheHostWhereTheChoiceIsEnough) {
   EXPECT_GE(deferred.counters->downloaded_bytes - before, 8192 * sizeof(float));
 }
 
-TEST(EngineOnADevice, ExpertsAreCountedInReplayedRoundsToo) {
-  EngineOptions o = options();
-  o.ledger.enabled = true;
-  const Deferred deferred;
-  deferred.put_into(o);
-  const auto engine = open(o);
-  engine->run(request(11));
-  const auto& c = engine->config();
-  const auto expected = static_cast<uint64_t>(c.layers) * static_cast<uint64_t>(c.top_k) * (5 + 10);
-  EXPECT_GT(deferred.counters->replays, 0);
-  EXPECT_EQ(engine->expert_counters().hits, expected);
-  EXPECT_EQ(engine->expert_counters().misses, 0u);
-  const Ledger& ledger = *engine->ledger();
-  EXPECT_EQ(ledger.phase(Phase::prefill).experts.hits + ledger.phase(Phase::decode).experts.hits, expected);
-}
-
 TEST(EngineOnADevice, TheLedgerAddsUpAndKnowsTheDevicesRoles) {
   EngineOptions o = options();
   o.ledger.enabled = true;

@@ -134,6 +134,9 @@ void DeferredDevice::synchronize() {
   if (ledger_ && !queue_.empty() && spans_.empty()) ledger_->enter(Role::gap);
   run_queue();
   if (ledger_ && !spans_.empty()) ledger_->charge_device(spans_);
+  ExpertCounters traffic;
+  traffic.hits = visits_ - std::exchange(visits_filed_, visits_);
+  if (ledger_ && traffic.hits > 0) ledger_->expert_traffic(traffic);
   spans_.clear();
 }
 
@@ -242,6 +245,7 @@ void DeferredDevice::run_routed(const RoutedArgs& a) {
   std::vector<ExpertWork> work;
   for (size_t e = 0; e < pairs.size(); ++e) {
     if (pairs[e].empty()) continue;
+    ++visits_;
     const auto slot = static_cast<uint64_t>(bank.slot_of ? bank.slot_of[e] : static_cast<int32_t>(e));
     work.push_back({moved(bank.gate, slot * bank.gate_stride), moved(bank.up, slot * bank.up_stride),
                     moved(bank.down, slot * bank.down_stride), pairs[e]});

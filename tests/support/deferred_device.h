@@ -49,6 +49,7 @@ class DeferredDevice final : public Device {
   void abandon() noexcept override;
   bool host_visible() const override { return false; }
   bool routes_itself() const override { return true; }
+  uint64_t expert_visits() override { return visits_; }
   std::optional<DeviceMemory> memory() const override { return options_.memory; }
   uint64_t overhead_bytes() const override { return options_.overhead_bytes; }
 
@@ -107,6 +108,7 @@ class DeferredDevice final : public Device {
   std::vector<Recording> recordings_;
   std::optional<FullKey> recording_;
   Role role_ = Role::unattributed;
+  uint64_t visits_ = 0, visits_filed_ = 0;
   Buffer parts_;
   std::vector<DeviceSpan> spans_;
 };

@@ -7,6 +7,15 @@
 
 namespace weir::cuda {
 
+void RoundAccount::add_window(Role role, int window, uint64_t position_bytes) {
+  for (Window& w : windows)
+    if (w.role == role && w.window == window) {
+      w.bytes_per_position += position_bytes;
+      return;
+    }
+  windows.push_back({role, window, position_bytes});
+}
+
 /// The first work since the host last waited: from here on the host's account stands at `gap` until it has
 /// waited, and what the GPU did in between is charged from its stamps.
 void CudaDevice::open_round() {
@@ -71,6 +80,11 @@ void CudaDevice::charge_round() {
         account_.bytes_per_visit[i] * visits / std::max<uint64_t>(account_.visit_layers[i], 1);
     if (bytes > 0) ledger_->bytes_for(static_cast<Role>(r), bytes);
   }
+  for (const auto& w : account_.windows)
+    ledger_->bytes_for(w.role, w.bytes_per_position * positions_seen(lanes_, w.window));
+  ExpertCounters traffic;
+  traffic.hits = visits;
+  ledger_->expert_traffic(traffic);
 }
 
 }  // namespace weir::cuda

@@ -271,12 +271,17 @@ void CudaDevice::abandon() noexcept {
 
 /// Visits are counted whether the ledger is on or off: those of the time without it are not its.
 void CudaDevice::ledger_changed() {
-  if (!ledger_) return;
+  if (ledger_) visits_seen_ = expert_visits();
+}
+
+/// The kernels that group rows by expert count as they go, in the first of the stamps.
+uint64_t CudaDevice::expert_visits() {
   make_current();
-  check(cudaMemcpyAsync(&visits_seen_, stamps_.data(), sizeof visits_seen_, cudaMemcpyDeviceToHost,
-                        stream_.handle),
+  uint64_t visits = 0;
+  check(cudaMemcpyAsync(&visits, stamps_.data(), sizeof visits, cudaMemcpyDeviceToHost, stream_.handle),
         "cudaMemcpyAsync", "the count of visits");
   check(cudaStreamSynchronize(stream_.handle), "cudaStreamSynchronize", "the count of visits");
+  return visits;
 }
 
 void CudaDevice::enqueue_finish() {

@@ -42,9 +42,16 @@ struct RoundAccount {
   std::array<uint64_t, role_count> bytes_per_position{};  ///< times Rows::kv_positions
   std::array<uint64_t, role_count> bytes_per_visit{};     ///< an expert's, summed over `visit_layers`,
   std::array<uint64_t, role_count> visit_layers{};        ///< times experts visited in all of them
-  /// Keeps the roles' memory: a round allocates nothing.
+  struct Window {
+    Role role;
+    int window;
+    uint64_t bytes_per_position;
+  };
+  std::vector<Window> windows;  ///< times the positions seen in such a window; one for each role and window
+  void add_window(Role role, int window, uint64_t position_bytes);
+  /// Keeps the lists' memory: a round allocates nothing.
   void clear() {
-    roles.clear();
+    roles.clear(), windows.clear();
     for (auto* counts : {&bytes, &bytes_per_position, &bytes_per_visit, &visit_layers}) counts->fill(0);
   }
 };
@@ -68,6 +75,7 @@ class CudaDevice final : public Device {
   void abandon() noexcept override;
   bool host_visible() const override { return false; }
   bool routes_itself() const override { return true; }
+  uint64_t expert_visits() override;
   std::optional<DeviceMemory> memory() const override;
   uint64_t overhead_bytes() const override;
 
@@ -75,6 +83,7 @@ class CudaDevice final : public Device {
   void begin_record(const RecordKey& key) override;
   void end_record() override;
 
+  void begin_batch(std::span<const LaneSpan> lanes) override { lanes_.assign(lanes.begin(), lanes.end()); }
   void begin_role(Role role) override;
   void file_imbalance() override {}
 
@@ -202,6 +211,7 @@ class CudaDevice final : public Device {
   Role role_ = Role::unattributed;
   uint64_t due_delay_ns_ = 0;
   RoundAccount account_;
+  std::vector<LaneSpan> lanes_;
   uint64_t kv_positions_ = 0, round_begin_ns_ = 0, visits_seen_ = 0;
 
   // Shared with the GPU.

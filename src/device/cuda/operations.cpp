@@ -170,6 +170,8 @@ void CudaDevice::attend(const AttendArgs& args) {
   if (args.window == 0) {
     account_.bytes_per_position[static_cast<size_t>(role_)] += position_bytes;
     kv_positions_ = args.rows.kv_positions;
+  } else {
+    account_.add_window(role_, args.window, position_bytes);
   }
   // A few rows' next stop is a matmul, whose weights are mostly K-quants: quantised for those on the way.
   const int64_t out = int64_t{args.heads} * args.head_dim;

@@ -211,12 +211,12 @@ std::string profile_text(const Profile& profile, Layout layout) {
   for (const Lever& lever : levers(profile)) out += lever_text(lever, layout);
   if (!profile.curve.empty()) out += curve_text(profile, layout);
   out += heading("Memory", layout);
-  out +=
-      paragraph(fmt::format("Peak {} resident and {} page cache of the model, budget {}.",
-                            human_bytes(profile.memory.peak_rss),
-                            profile.memory.page_cache ? human_bytes(*profile.memory.page_cache) : "unknown",
-                            human_bytes(profile.settings.budget_bytes)),
-                layout);
+  out += paragraph(
+      fmt::format("Peak {} resident and {} page cache of the model, budget {}.",
+                  human_bytes(profile.memory.peak_rss),
+                  profile.memory.peak_page_cache ? human_bytes(*profile.memory.peak_page_cache) : "unknown",
+                  human_bytes(profile.settings.budget_bytes)),
+      layout);
   return out;
 }
 
