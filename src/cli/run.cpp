@@ -26,7 +26,7 @@ struct Flags {
   std::optional<std::string> prompt;
   std::string file, logits;
   int n = -1;
-  bool ignore_eos = false, json = false;
+  bool ignore_eos = false, json = false, hash_logits = false;
 };
 
 /// False where help was printed.
@@ -41,7 +41,12 @@ bool parse(Flags& f, const Arguments& arguments) {
   line.flag("--ignore-eos", &f.ignore_eos, "go on after the end-of-text token");
   line.option("--logits", &f.logits, "write float32 logits of every evaluated position to this file");
   line.flag("--json", &f.json, "one line of JSON on stdout instead of text");
-  return line.parse(arguments);
+  line.flag("--hash-logits", &f.hash_logits,
+            "with --json: also a hash of the logits (on a GPU they then come to the host, which takes time)");
+  if (!line.parse(arguments)) return false;
+  if (f.hash_logits && !f.json)
+    throw input_error("--hash-logits: the hash is part of the JSON: expected --json too");
+  return true;
 }
 
 void write_out(const std::string& text) {
@@ -77,7 +82,8 @@ nlohmann::ordered_json to_json(Engine& engine, const Result& r, const Flags& f, 
   nlohmann::ordered_json json = {{"text", text},
                                  {"tokens", r.tokens},
                                  {"tokens_hash", hex(r.tokens_hash)},
-                                 {"logits_hash", hex(r.logits_hash)},
+                                 {"logits_hash", f.hash_logits ? nlohmann::ordered_json(hex(r.logits_hash))
+                                                               : nlohmann::ordered_json(nullptr)},
                                  {"finish", finish_name(r.finish)},
                                  {"seed", seed},
                                  {"device", engine.description()},
@@ -110,7 +116,7 @@ int run(const Arguments& arguments) {
   catch_interrupts();
   request.max_tokens = f.n;
   request.ignore_eos = f.ignore_eos;
-  request.hash_logits = f.json;
+  request.hash_logits = f.hash_logits;
   request.cancel = &interrupted();
   std::optional<LogitsFile> logits;
   if (!f.logits.empty()) {

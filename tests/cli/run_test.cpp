@@ -39,6 +39,44 @@ TEST_F(CliRun, JsonIsOneLineWithEveryKey) {
   for (const char* key :
        {"prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second"})
     EXPECT_TRUE(answer["timings"][key].is_number()) << key;
+  EXPECT_EQ(answer["timings"]["predicted_steps"], 23);
+}
+
+TEST_F(CliRun, MoreThan128ExpertsATokenRunAndAreNoSecretForAGpu) {
+  TinyModelOptions options;
+  options.layers = 1, options.experts = 256, options.top_k = 129;
+  options.hidden = 32, options.heads = 2, options.kv_heads = 1;
+  model_ = tiny(options);
+  EXPECT_EQ(json_answer(weir(arguments({"--json"})))["tokens"].size(), 24u);
+  EXPECT_EQ(weir({"plan", "-m", model_, "--memory", "1GiB"}).exit_code, 0);
+  EXPECT_TRUE(json_answer(weir({"info", model_, "--json"}))["unsupported"].empty());
+  const auto lines = json_answer(weir({"info", model_, "--json", "--device", "cuda:0"}))["unsupported"];
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].get<std::string>().find("129 experts used for a token: a GPU takes up to 128"),
+            std::string::npos);
+  expect_refused(weir({"plan", "-m", model_, "--memory", "1GiB", "--device", "cuda:0"}), {"cuda:0"});
+  expect_refused(weir({"info", model_, "--device", "tpu"}), {"--device", "tpu"});
+}
+
+TEST_F(CliRun, LogitsAreHashedOnlyWhereAsked) {
+  const nlohmann::json plain = json_answer(weir(arguments({"--json"})));
+  const nlohmann::json hashed = json_answer(weir(arguments({"--json", "--hash-logits"})));
+  EXPECT_TRUE(plain["logits_hash"].is_null());
+  EXPECT_EQ(hashed["logits_hash"].get<std::string>().size(), 16u);
+  EXPECT_EQ(hashed["tokens_hash"], plain["tokens_hash"]);
+  expect_refused(weir(arguments({"--hash-logits"})), {"--hash-logits", "--json"});
+}
+
+TEST_F(CliRun, AWarningIsSaidOnceHoweverOftenTheModelIsOpened) {
+  gguf::Writer writer = tiny_model();
+  writer.set("tokenizer.ggml.merges", std::vector<std::string>{"zz qq"});
+  model_ = dir_.file("odd.gguf");
+  writer.write(model_);
+  const ProcessResult result = weir({"verify", "--quick", "-m", model_, "--memory", "1GiB"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  size_t warnings = 0;
+  for (const std::string& line : lines_of(result.err)) warnings += line.rfind("weir: warning: ", 0) == 0;
+  EXPECT_EQ(warnings, 1u) << result.err;
 }
 
 TEST_F(CliRun, StdoutIsTheTextThatJsonHolds) {
