@@ -68,7 +68,8 @@ struct BenchFlags {
                 "context before the decoded tokens, e.g. 0,4096; each in the first --lanes");
     line.option("-r,--repetitions", &repeats, 1, 10'000, "counted runs of each test");
     line.option("--ledger-cost", &ledger_pairs, 0, 10'000,
-                "also this many pairs of the first decode test, with the ledger on and off; 0: none");
+                "also this many rounds of the first decode test with the ledger on, off and off again, each "
+                "recorded anew; 0: none");
     line.option("--seed", &seed, "seed of the tokens (default 1)");
     line.flag("--json", &json, "one line of JSON on stdout");
   }
@@ -107,6 +108,14 @@ void fit_options(EngineOptions& options, const std::vector<BenchTest>& tests) {
   if (options.context == 0) options.context = context;
 }
 
+void print_ratios(const char* what, const std::vector<double>& ratios) {
+  if (ratios.empty()) return;
+  fmt::print("{}: {:.5f}", what, median(ratios));
+  if (const auto interval = median_interval(ratios))
+    fmt::print(" [{:.5f}, {:.5f}] ({:.1f} %)", interval->low, interval->high, 100 * interval->coverage);
+  fmt::print(", {} rounds\n", ratios.size());
+}
+
 void print_text(const Engine& engine, const std::vector<Series>& all, const LedgerCost& cost) {
   fmt::print("{:<20} {:>6} {:>12} {:>12} {:>12} {:>9} {:>14}\n", "test", "runs", "median tok/s", "min", "max",
              "hits", "read a token");
@@ -120,12 +129,8 @@ void print_text(const Engine& engine, const std::vector<Series>& all, const Ledg
                *std::max_element(speeds.begin(), speeds.end()), 100.0 * ratio(t.hits, uses),
                human_bytes(tokens > 0 ? t.bytes_read / tokens : 0));
   }
-  if (const auto ratios = cost.ratios(); !ratios.empty()) {
-    fmt::print("ledger on over off: {:.5f}", median(ratios));
-    if (const auto interval = median_interval(ratios))
-      fmt::print(" [{:.5f}, {:.5f}] ({:.1f} %)", interval->low, interval->high, 100 * interval->coverage);
-    fmt::print(", {} pairs\n", ratios.size());
-  }
+  print_ratios("ledger on over off", cost.ratios());
+  print_ratios("off again over off", cost.null_ratios());
   const MemoryUse use = engine.memory_use();
   fmt::print("peak memory {} of {}\n", human_bytes(use.peak()),
              human_bytes(engine.plan().request.budget_bytes));
@@ -149,7 +154,8 @@ nlohmann::ordered_json to_json(const Engine& engine, const std::vector<Series>& 
   add_arithmetic(json, engine);
   json["slots"] = engine.plan().slots;
   json["tests"] = tests;
-  if (!cost.on.empty()) json["ledger_cost"] = {{"on", cost.on}, {"off", cost.off}};
+  if (!cost.on.empty())
+    json["ledger_cost"] = {{"on", cost.on}, {"off", cost.off}, {"off_again", cost.off_again}};
   json["memory"] = memory_json(engine);
   return json;
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -90,25 +92,33 @@ BenchSample run_bench_test(Engine& engine, const BenchTest& test, uint64_t seed,
 
 std::vector<double> LedgerCost::ratios() const {
   std::vector<double> r;
-  for (size_t i = 0; i < on.size(); ++i) r.push_back(on[i] / off[i]);
+  for (size_t i = 0; i < on.size(); ++i) r.push_back(2 * on[i] / (off[i] + off_again[i]));
   return r;
 }
 
-LedgerCost measure_ledger_cost(Engine& engine, const BenchTest& test, int pairs, uint64_t seed) {
+std::vector<double> LedgerCost::null_ratios() const {
+  std::vector<double> r;
+  for (size_t i = 0; i < off.size(); ++i) r.push_back(off_again[i] / off[i]);
+  return r;
+}
+
+LedgerCost measure_ledger_cost(Engine& engine, const BenchTest& test, int rounds, uint64_t seed) {
   LedgerCost cost;
-  const auto run = [&](bool on, uint64_t run_seed) {
-    engine.pause_ledger(!on);
-    return run_bench_test(engine, test, run_seed).tokens_per_second;
+  struct Series {
+    bool on;
+    std::vector<double>* speeds;
   };
-  run(true, seed), run(false, seed);  // warm-ups: each records its own rounds
-  bool on_first = false;
-  for (int i = 0; i < pairs; ++i) {
-    // Blocks of two pairs, ABBA or BAAB: what drifts linearly cancels.
-    on_first = i % 2 == 0 ? (random_u64(seed, static_cast<uint64_t>(i)) & 1) != 0 : !on_first;
-    const uint64_t run_seed = seed + 7919 * static_cast<uint64_t>(i + 1);  // both of a pair decode the same
-    const double first = run(on_first, run_seed), second = run(!on_first, run_seed);
-    cost.on.push_back(on_first ? first : second);
-    cost.off.push_back(on_first ? second : first);
+  std::array<Series, 3> order = {Series{true, &cost.on}, {false, &cost.off}, {false, &cost.off_again}};
+  uint64_t draws = 0;
+  for (int i = 0; i < rounds; ++i) {
+    for (size_t n = order.size(); n > 1; --n) std::swap(order[n - 1], order[random_u64(seed, draws++) % n]);
+    const uint64_t run_seed = seed + 7919 * static_cast<uint64_t>(i + 1);  // all of a round decode the same
+    for (const Series& series : order) {
+      engine.pause_ledger(!series.on);
+      engine.forget_recordings();
+      run_bench_test(engine, test, run_seed);  // records
+      series.speeds->push_back(run_bench_test(engine, test, run_seed).tokens_per_second);
+    }
   }
   engine.pause_ledger(false);
   return cost;

@@ -32,12 +32,15 @@ enum class BenchRun : uint8_t { warm_up, counted };
 BenchSample run_bench_test(Engine& engine, const BenchTest& test, uint64_t seed,
                            BenchRun run = BenchRun::counted);
 
-/// Decode speed with the ledger on over off: pairs of runs in blocks ABBA or BAAB by the toss of a coin.
+/// Decode speed with the ledger on over off, and off over off: what two recordings of the same round differ
+/// by, which is no cost of the ledger's.
 struct LedgerCost {
-  std::vector<double> on, off;  ///< tokens a second, by pair
-  std::vector<double> ratios() const;
+  std::vector<double> on, off, off_again;  ///< tokens a second, by round
+  std::vector<double> ratios() const;      ///< on over the mean of the two that are off
+  std::vector<double> null_ratios() const;
 };
-/// The engine must have been opened with a ledger; it is on afterwards.
-LedgerCost measure_ledger_cost(Engine& engine, const BenchTest& test, int pairs, uint64_t seed);
+/// `rounds` times: on, off and off again in an order by chance, each recorded anew and run once unmeasured
+/// before it counts. The engine must have been opened with a ledger; it is on afterwards.
+LedgerCost measure_ledger_cost(Engine& engine, const BenchTest& test, int rounds, uint64_t seed);
 
 }  // namespace weir::cli

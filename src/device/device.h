@@ -363,6 +363,9 @@ class Device {
   virtual bool replay(const RecordKey& key, uint64_t kv_positions) { return false; }
   virtual void begin_record(const RecordKey& key) {}
   virtual void end_record() {}
+  /// Drops every recording: the next round of each kind is recorded anew. Two recordings of one round are not
+  /// equally fast to the last per cent, so what compares recordings compares several of each.
+  virtual void forget_recordings() {}
 
   // --- the account
   // -----------------------------------------------------------------------------------------------

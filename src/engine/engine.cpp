@@ -349,6 +349,8 @@ void Engine::pause_ledger(bool paused) {
   if (reader_) reader_->set_ledger(ledger());
 }
 
+void Engine::forget_recordings() { device_->forget_recordings(); }
+
 std::vector<std::string> Engine::paths() const {
   std::vector<std::string> paths;
   for (const auto& file : model_.files()) paths.push_back(file.path);

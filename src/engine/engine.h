@@ -71,6 +71,8 @@ class Engine {
   /// Switches an open ledger off and on again, as if the engine had been opened without it: for measuring its
   /// cost. Only while no request is open.
   void pause_ledger(bool paused);
+  /// The device records its rounds anew (Device::forget_recordings). Only while no request is open.
+  void forget_recordings();
   /// Expert traffic since load(). Where the device routes itself, it waits for it.
   ExpertCounters expert_counters() const;
   /// What the slots hold now. Nothing for a model without experts.

@@ -236,9 +236,7 @@ void CudaDevice::download(void* host_destination, const void* device_source, siz
 
 void CudaDevice::reserve(const ScratchNeeds& needs) {
   const ScratchNeeds all = layout_.needs.covering(needs);
-  synchronize();
-  for (auto& [key, recording] : recordings_) cudaGraphExecDestroy(recording.graph);
-  recordings_.clear();  // they hold the old scratch
+  forget_recordings();  // they hold the old scratch
   grouped_ids_ = nullptr;
   ready_ = {};
   layout_ = plan_scratch(all);

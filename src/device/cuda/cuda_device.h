@@ -82,6 +82,7 @@ class CudaDevice final : public Device {
   bool replay(const RecordKey& key, uint64_t kv_positions) override;
   void begin_record(const RecordKey& key) override;
   void end_record() override;
+  void forget_recordings() override;
 
   void begin_batch(std::span<const LaneSpan> lanes) override { lanes_.assign(lanes.begin(), lanes.end()); }
   void begin_role(Role role) override;

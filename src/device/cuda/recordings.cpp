@@ -88,6 +88,12 @@ void CudaDevice::end_record() {
   launch_recording(kept, positions);
 }
 
+void CudaDevice::forget_recordings() {
+  synchronize();
+  for (auto& [key, recording] : recordings_) cudaGraphExecDestroy(recording.graph);
+  recordings_.clear();
+}
+
 void CudaDevice::drop_oldest_recording() {
   const auto oldest =
       std::min_element(recordings_.begin(), recordings_.end(),
