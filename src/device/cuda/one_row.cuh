@@ -155,6 +155,13 @@ __device__ __forceinline__ float outputs(const uint8_t* weights, int stride, int
   return y;
 }
 
+/// A row that is quantised already (Acts without what is not per row).
+struct ActRow {
+  const int8_t* q = nullptr;
+  const int16_t* sums = nullptr;
+  const float* scale = nullptr;
+};
+
 /// Where a block keeps the activations that it quantises itself, in shared memory.
 struct OwnActs {
   int8_t* q;       ///< [in]
@@ -174,24 +181,35 @@ __device__ __forceinline__ OwnActs own_acts(uint8_t* shared, int in) {
   return a;
 }
 
+/// What of x a thread reads first in quantise_own(): of its warp's first super-block, and of its first
+/// segment of the norm's dot.
+struct FirstReads {
+  const float *super_block, *segment;
+};
+__device__ __forceinline__ FirstReads first_reads(const float* x) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  return {x + warp * super + 8 * lane, x + warp * 512 + lane};
+}
+
 /// x [in], RMS-normed where norm is not null, quantised by all warps of the block. The norm's weights of a
 /// warp's first super-block may be loaded ahead (constant since loading). Ends with a barrier of the block.
-__device__ __forceinline__ void quantise_own(const OwnActs& to, const float* x, const float* norm,
-                                             const float (&ahead)[8], float eps, int in) {
+__device__ __forceinline__ void quantise_own(const OwnActs& to, const float* x, const FirstReads& first,
+                                             const float* norm, const float (&ahead)[8], float eps, int in) {
   const int warps = static_cast<int>(blockDim.x / 32), warp = static_cast<int>(threadIdx.x / 32),
             lane = static_cast<int>(threadIdx.x % 32);
   float v[8] = {};
-  if (warp * super < in) load_eight(x + warp * super + 8 * lane, true, v);  // in flight with the norm's reads
+  if (warp * super < in) load_eight(first.super_block, true, v);  // in flight with the norm's reads
   float inverse = 1;
   if (norm) {
     const int segments = (in + 511) / 512;
-    for (int s = warp; s < segments; s += warps) {
+    const float* own = first.segment;
+    for (int s = warp; s < segments; s += warps, own += 512 * warps) {
       float p = 0;
+      const int left = in - 512 * s - lane;
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
-        const int at = 512 * s + 32 * i + lane;
-        if (at < in) {
-          const float value = x[at];
+        if (32 * i < left) {
+          const float value = own[32 * i];
           p = std::fma(value, value, p);
         }
       }

@@ -19,8 +19,9 @@ struct GateUp {
   const int32_t* ids = nullptr;
   int ff = 0, supers = 0;
   const float* x = nullptr;
-  Acts acts;
+  ActRow acts;
   float* act = nullptr;
+  uint64_t* stamp = nullptr;  ///< here and not behind it: it would have a line of the parameters of its own
 };
 
 struct DownSum {
@@ -41,7 +42,7 @@ constexpr int gate_up_warps = 12, most_experts = 16;
 
 /// blockIdx.y: which of the row's experts. A warp has rows_at_once / 2 rows of gate and the same of up.
 template <int T, bool kActs, bool kStamp>
-__global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp task, uint64_t* stamp_slot) {
+__global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp task) {
   constexpr int outs = rows_at_once<T> / 2;
   WEIR_DYNAMIC_SHARED(shared);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32),
@@ -58,7 +59,7 @@ __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp
   ready(barrier);
   if (valid > 0) expect(barrier, static_cast<uint32_t>(2 * valid * row_bytes));
   fetch_parameters(task);
-  wait_and_stamp<kStamp>(stamp_slot);
+  const auto stamp = wait_and_read_clock<kStamp>(task.stamp);
   // Only now: what is launched after this kernel starts when all that came before it is complete, the router
   // included, and may read the ids ahead of its own wait (down_sum).
   allow_next();
@@ -71,12 +72,13 @@ __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp
   }
   if constexpr (!kActs) {
     const float none[8] = {};
-    quantise_own(own, task.x, nullptr, none, 0, in);
+    quantise_own(own, task.x, first_reads(task.x), nullptr, none, 0, in);
   }
   if (valid <= 0) return;
   const Share<T> x = kActs ? load_share<T>(task.acts.q, task.acts.sums, task.acts.scale, task.supers)
                            : load_share<T>(own.q, own.sums, own.scale, task.supers);
   barrier_wait(barrier, 0);
+  stamp.store();
   const float y = outputs<T>(weights, row_bytes, task.supers, x, terms);
   const float up = __shfl_down_sync(all_lanes, y, valid);
   if (lane < valid) task.act[static_cast<int64_t>(pair) * task.ff + first + lane] = silu_f32(y) * up;
@@ -130,20 +132,21 @@ __global__ void __maxnreg__(64) one_row_down_sum_kernel(const DownSum task) {
 }
 
 template <int T>
-void launch_gate_up(Stream& s, const GateUp& task, int top_k) {
+void launch_gate_up(Stream& s, GateUp task, int top_k) {
   constexpr int outs = rows_at_once<T> / 2;
   const bool has_acts = task.x == nullptr;
   const int bytes = 128 + (has_acts ? 0 : own_acts_bytes(task.supers * super)) +
                     (gate_up_warps * terms_bytes<T> + 127) / 128 * 128 +
                     gate_up_warps * 2 * outs * task.supers * block_bytes;
-  uint64_t* slot = s.take_stamp();
+  task.stamp = s.take_stamp();
+  const bool stamps = task.stamp != nullptr;
   auto* kernel =
-      has_acts ? (slot ? one_row_gate_up_kernel<T, true, true> : one_row_gate_up_kernel<T, true, false>)
-               : (slot ? one_row_gate_up_kernel<T, false, true> : one_row_gate_up_kernel<T, false, false>);
+      has_acts ? (stamps ? one_row_gate_up_kernel<T, true, true> : one_row_gate_up_kernel<T, true, false>)
+               : (stamps ? one_row_gate_up_kernel<T, false, true> : one_row_gate_up_kernel<T, false, false>);
   constexpr int block_outs = gate_up_warps * outs;
   launch(s, "one_row_gate_up", kernel,
          dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs), static_cast<unsigned>(top_k)),
-         dim3(32 * gate_up_warps), static_cast<size_t>(bytes), task, slot);
+         dim3(32 * gate_up_warps), static_cast<size_t>(bytes), task);
 }
 
 template <int T>
@@ -183,7 +186,7 @@ void one_row_gate_up(Stream& s, const ExpertBank& bank, const int32_t* ids, int 
   task.gate_stride = bank.gate_stride, task.up_stride = bank.up_stride;
   task.slot_of = bank.slot_of, task.ids = ids;
   task.ff = static_cast<int>(bank.gate.out), task.supers = static_cast<int>(bank.gate.in / super);
-  task.x = x, task.acts = acts, task.act = act;
+  task.x = x, task.acts = {acts.q, acts.sums, acts.scale}, task.act = act;
   if (task.supers <= 4)
     launch_gate_up<1>(s, task, top_k);
   else if (task.supers <= 8)

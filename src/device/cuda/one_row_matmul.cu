@@ -25,16 +25,16 @@ struct MatmulTask {
   };
   Target target[3];
   int targets = 0, groups = 0, supers = 0;
+  float eps = 0;
   const float* x = nullptr;
   const float* norm = nullptr;
-  float eps = 0;
-  Acts acts;
+  ActRow acts;
+  uint64_t* stamp = nullptr;  ///< here and not behind it: it would have a line of the parameters of its own
 };
 
 /// kActs: the activations are in task.acts; else the block norms and quantises x itself.
 template <int T, bool kActs, bool kStamp>
-__global__ void __launch_bounds__(32 * most_warps)
-    one_row_matmul_kernel(const MatmulTask task, uint64_t* slot) {
+__global__ void __launch_bounds__(32 * most_warps) one_row_matmul_kernel(const MatmulTask task) {
   constexpr int rows = rows_at_once<T>;
   allow_next();
   WEIR_DYNAMIC_SHARED(shared);
@@ -66,8 +66,13 @@ __global__ void __launch_bounds__(32 * most_warps)
   if constexpr (!kActs)
     if (task.norm && warp < task.supers) load_eight(task.norm + warp * super + 8 * lane, true, ahead);
   fetch_parameters(task);
-  wait_and_stamp<kStamp>(slot);
-  if constexpr (!kActs) quantise_own(own, task.x, task.norm, ahead, task.eps, in);
+  FirstReads reads{};
+  if constexpr (!kActs) {
+    reads = first_reads(task.x);
+    have_ready(reads.super_block), have_ready(reads.segment);
+  }
+  const auto stamp = wait_and_read_clock<kStamp>(task.stamp);
+  if constexpr (!kActs) quantise_own(own, task.x, reads, task.norm, ahead, task.eps, in);
   if (valid == 0) return;
   float before = 0;
   float* out = target.out + first + lane;
@@ -75,6 +80,7 @@ __global__ void __launch_bounds__(32 * most_warps)
   const Share<T> x = kActs ? load_share<T>(task.acts.q, task.acts.sums, task.acts.scale, task.supers)
                            : load_share<T>(own.q, own.sums, own.scale, task.supers);
   barrier_wait(barrier, 0);
+  stamp.store();
   const float y = outputs<T>(weights, row_bytes, task.supers, x, terms);
   if (lane < valid) *out = target.add ? before + y : y;
 }
@@ -91,7 +97,8 @@ void launch_matmul(Stream& s, const SmallMatmul& args) {
     task.groups += static_cast<int>((t.out_rows + rows - 1) / rows);
   }
   task.targets = args.targets;
-  task.x = args.x, task.norm = args.norm, task.eps = args.eps, task.acts = args.acts;
+  task.x = args.x, task.norm = args.norm, task.eps = args.eps;
+  task.acts = {args.acts.q, args.acts.sums, args.acts.scale};
   const int share = (task.groups + s.multiprocessors - 1) / s.multiprocessors;
   const int warps = std::clamp(share <= most_warps ? share : (share + 1) / 2, 4, most_warps);
   const bool has_acts = args.x == nullptr;
@@ -101,12 +108,13 @@ void launch_matmul(Stream& s, const SmallMatmul& args) {
                                    (warps * terms_bytes<T> + 127) / 128 * 128 +
                                    warps * rows * task.supers * block_bytes);
   if (has_acts && blocks <= s.multiprocessors) bytes = std::max(bytes, alone_bytes);
-  uint64_t* slot = s.take_stamp();
+  task.stamp = s.take_stamp();
   auto* kernel =
-      has_acts ? (slot ? one_row_matmul_kernel<T, true, true> : one_row_matmul_kernel<T, true, false>)
-               : (slot ? one_row_matmul_kernel<T, false, true> : one_row_matmul_kernel<T, false, false>);
+      has_acts
+          ? (task.stamp ? one_row_matmul_kernel<T, true, true> : one_row_matmul_kernel<T, true, false>)
+          : (task.stamp ? one_row_matmul_kernel<T, false, true> : one_row_matmul_kernel<T, false, false>);
   launch(s, "one_row_matmul", kernel, dim3(static_cast<unsigned>(blocks)),
-         dim3(static_cast<unsigned>(32 * warps)), bytes, task, slot);
+         dim3(static_cast<unsigned>(32 * warps)), bytes, task);
 }
 
 }  // namespace

@@ -28,4 +28,11 @@ __device__ __forceinline__ void fetch_parameters(const P&... parameters) {
   (fetch(parameters), ...);
 }
 
+/// The address is in registers here, ahead of the wait for the kernel before: what follows the wait is
+/// otherwise as much of the arithmetic as the compiler likes to put there, in one variant of a kernel more
+/// than in the other.
+__device__ __forceinline__ void have_ready(const void* address) {
+  if (reinterpret_cast<uintptr_t>(address) == 1) prefetch(nullptr);  // no address is
+}
+
 }  // namespace weir::cuda

@@ -228,7 +228,8 @@ __global__ void __launch_bounds__(32 * most_segments, 1) route_one_kernel(RouteO
   if (thread >= f.segments && thread < most_segments) square_sums[thread] = 0, sums[thread] = 0;
   // The warp that gives the block's logit away, and selects: not one that write_groups() keeps busy.
   const int writer = expert / 2, keeper = writer + 1 < f.segments ? writer + 1 : 0;
-  wait_and_stamp<kStamp>(slot);
+  have_ready(a.x + at + lane);
+  const auto stamp = wait_and_read_clock<kStamp>(slot);
 
   load_segment(x, a.x + at, segment_values, lane);
   uint32_t begun = 0;
@@ -242,6 +243,7 @@ __global__ void __launch_bounds__(32 * most_segments, 1) route_one_kernel(RouteO
   const float sum = segment_dot(w, x, segment_values, lane);
   if (lane == 0) sums[segment] = sum;
   __syncthreads();  // the sums
+  stamp.store();
   if (segment == keeper && lane == 0) {
     const float logit = add_fours(shared.sums, f.segments);
     *static_cast<volatile uint32_t*>(f.tickets + 1 + expert) = key_of(a.bias ? logit + bias : logit);
