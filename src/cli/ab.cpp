@@ -129,6 +129,13 @@ std::vector<std::string> prompt_paths(const std::string& where) {
   return paths;
 }
 
+/// The texts of --prompts, for engines: the frozen ones where it was not given, standard input for "-".
+std::vector<lab::Prompt> engine_prompts(const std::string& where) {
+  if (where.empty()) return lab::frozen_prompts();
+  if (where == "-") return {{"-", file_text(where, text_limit()), false}};
+  return lab::read_prompts(where);
+}
+
 lab::ab::Asked checked_numbers(const Flags& f) {
   if (f.pairs && *f.pairs < lab::ab::fewest_pairs)
     throw input_error("--pairs {}: expected at least {}: under that the sign-flip test cannot reach 5 %",
@@ -297,7 +304,7 @@ int compare_engines(const Flags& f) {
   if (!design.negative_control.empty()) check_control(design.negative_control);
   std::array<lab::ab::EngineArm, 2> arms{named_engine_arm(f, Side::a, *f.a),
                                          named_engine_arm(f, Side::b, *f.b)};
-  const auto prompts = f.prompts.empty() ? lab::frozen_prompts() : lab::read_prompts(f.prompts);
+  const auto prompts = engine_prompts(f.prompts);
   const std::string out = checked_out(f);
   const uint64_t room = choose_budget({}, read_memory_limits()).bytes;
   lab::ab::EngineArms runner(std::move(arms), prompts, design, room, &interrupted());
@@ -341,7 +348,7 @@ int compare_commands(const Flags& f) {
   if (!f.prompts.empty()) {
     options.prompts = prompt_paths(f.prompts);
     for (const auto& path : options.prompts) {
-      const std::string text = prompt_text({}, path);
+      const std::string text = file_text(path, text_limit());
       design.prompts.push_back({path, Hash64().add(text.data(), text.size()).value(), 0});
     }
   } else {

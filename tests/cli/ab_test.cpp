@@ -166,7 +166,9 @@ TEST_F(CliAb, TheProofScriptCountsVerdictsAndGoesOnWhereItWas) {
          .environment = {},
          .input = "",
          .timeout_seconds = 120,
-         .on_first_output = nullptr});
+         .on_first_output = nullptr,
+         .on_first_error = nullptr,
+         .on_start = nullptr});
   };
   const ProcessResult first = prove();
   EXPECT_LE(first.exit_code, 1) << first.err;

@@ -105,7 +105,10 @@ TEST_F(CliInfo, EveryReasonHasALine) {
 
 TEST_F(CliInfo, MoreTokensThanRowsIsAReason) {
   gguf::Writer writer = tiny_model();
-  auto tokens = gguf::Model::parse(writer.bytes(), "x").array("tokenizer.ggml.tokens")->strings;
+  const auto model = gguf::Model::parse(writer.bytes(), "x");
+  std::vector<std::string> tokens;
+  for (const std::string_view token : model.array("tokenizer.ggml.tokens")->strings())
+    tokens.emplace_back(token);
   tokens.push_back("one more");
   writer.set("tokenizer.ggml.tokens", tokens);
   writer.set("tokenizer.ggml.token_type", std::vector<int32_t>(tokens.size(), 1));

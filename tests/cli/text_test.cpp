@@ -19,7 +19,9 @@ class CliText : public Cli {
     return weir(arguments, options);
   }
   static ProcessResult shell(const std::string& line) {
-    return run_process({{"/bin/sh", "-c", line}, {}, {}, 60, {}});
+    ProcessOptions options;
+    options.command = {"/bin/sh", "-c", line};
+    return run_process(options);
   }
   Arguments run(const Arguments& more = {}) {
     return Arguments{"run", "-m", pocket_model(), "-n", "4", "--greedy", "-c", "64", "--memory", "64MiB"} +

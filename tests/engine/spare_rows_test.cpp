@@ -12,7 +12,9 @@ class SpareRows : public ::testing::Test {
  protected:
   EngineOptions with_rows(int spare_rows) {
     EngineOptions o;
-    o.model = test::write_tiny_model(dir_.file("tiny.gguf"), {.spare_rows = spare_rows});
+    test::TinyModelOptions model;
+    model.spare_rows = spare_rows;
+    o.model = test::write_tiny_model(dir_.file("tiny.gguf"), model);
     o.context = 128;
     o.threads = 2;
     o.lanes = 2;

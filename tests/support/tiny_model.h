@@ -40,7 +40,7 @@ struct TinyModelOptions {
   int rope_original_context = 0;  ///< rope.scaling.original_context_length; 0: no key
   std::vector<std::pair<std::string, float>> rope_keys;  ///< more under rope.: {"scaling.factor", 4}
   float router_scale = 4.0f;  ///< of the router's rows: larger makes routing more decided, further from ties
-  int spare_rows = 0;          ///< rows of the embedding and the head above the tokenizer's last token
+  int spare_rows = 0;         ///< rows of the embedding and the head above the tokenizer's last token
   std::string tokenizer_model = "gpt2";
   std::string pretokenizer = "qwen2";
   uint64_t seed = 1;
