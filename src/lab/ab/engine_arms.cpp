@@ -181,7 +181,7 @@ bool EngineArms::reopen(const PlannedRun& run) {
   if (design_.cache == CachePolicy::warm) return true;
   // What only the first generation of an engine pays is no part of a cold start of its caches.
   const Result first = generate(arm, run);
-  if (first.finish == Finish::failed) throw failure("{}", first.error);
+  throw_if_failed(first);
   return first.finish != Finish::cancelled;
 }
 
