@@ -113,7 +113,7 @@ class Paced : public Runner {
       std::this_thread::sleep_for(std::chrono::milliseconds(opening_ms));
     }
     Observation o = template_;
-    o.metric_ns = static_cast<uint64_t>(5e7 * std::exp(opening_spread * (run.opening % 3)));
+    o.metric_ns = o.wall_ns = static_cast<uint64_t>(5e7 * std::exp(opening_spread * (run.opening % 3)));
     o.value = static_cast<double>(o.metric_ns) * 1e-6;
     o.role_ns = {o.metric_ns, 0, 0, 0};
     return o;
