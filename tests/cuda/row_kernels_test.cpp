@@ -36,7 +36,7 @@ class CudaRows : public testing::TestWithParam<int> {
     if (cuda_device_count() == 0) skip_ = true;
 #endif
     ScratchNeeds needs{};
-    needs.rows = 40, needs.max_in = 9216, needs.hidden = 9216, needs.top_k = 16, needs.experts = 512;
+    needs.rows = 40, needs.max_in = 9216, needs.hidden = 9216, needs.top_k = 17, needs.experts = 512;
     needs.expert_ff = 512, needs.heads = 1, needs.head_dim = 64;
     cpu_->reserve(needs);
   }
