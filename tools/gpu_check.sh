@@ -122,9 +122,20 @@ fi
 
 if wanted instrument; then
   begin_stage "instrument"
-  $weir bench -m "$model" --device cuda:0 -p 512 -n 128 -r 3 --ledger-cost 40 --ledger-json "$out/ledger.json" --json \
-    >"$out/cost.json" 2>"$out/cost.log" || fail "weir bench --ledger-cost failed" "$out/cost.log"
-  $python tools/gpu_table.py ledger "$out/cost.json" "$out/ledger.json" | tee -a "$table"
+  # Openings of one model are not equally fast, and two lengths are two recordings: each judged by itself.
+  instrument() { # instrument NAME ROUNDS ARGUMENTS...
+    local name=$1 rounds=$2
+    shift 2
+    $weir bench -m "$model" --device cuda:0 -p 0 -r 1 --ledger-cost "$rounds" "$@" --ledger-json "$out/ledger.json" --json \
+      >"$out/cost.json" 2>"$out/cost.log" || fail "weir bench --ledger-cost failed" "$out/cost.log"
+    $python tools/gpu_table.py cost "$out/cost.json" "$name" | tee -a "$table"
+  }
+  for opening in 1 2 3; do instrument "128 tokens, opening $opening" 30 -n 128; done
+  instrument "128 tokens, portable" 30 -n 128 --arithmetic portable
+  instrument "512 tokens" 10 -n 512
+  $weir bench -m "$model" --device cuda:0 -p 512 -n 128 -r 2 --ledger-json "$out/ledger.json" --json >"$out/roles.json" 2>"$out/cost.log" ||
+    fail "weir bench failed" "$out/cost.log"
+  $python tools/gpu_table.py ledger "$out/ledger.json" | tee -a "$table"
 fi
 echo "== all of it in $SECONDS s; logs in $out"
 cat "$table"

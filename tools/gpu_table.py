@@ -2,7 +2,8 @@
 """Tables of tools/gpu_check.sh, from the JSON of weir bench. Standard library only.
 
   gpu_table.py bench BENCH.json                 speed of each test
-  gpu_table.py ledger COST.json LEDGER.json     the ledger's cost, its coverage, and each role of decode with GB/s
+  gpu_table.py ledger LEDGER.json               the ledger's coverage, and each role of decode with GB/s
+  gpu_table.py cost COST.json WHAT              what the ledger costs, beside what two recordings without it differ by
 """
 import json
 import statistics
@@ -13,30 +14,27 @@ def row(what, value):
     print(f"{what:<46} {value}")
 
 
-def interval(values):
-    """Order statistics whose sign-test coverage is at least 95 %."""
-    n, ordered = len(values), sorted(values)
-    tail, k, choose = 0.0, 0, 1
-    for i in range(n):
-        tail += choose * 0.5**n
-        if 2 * tail > 0.05:
-            break
-        k = i + 1
-        choose = choose * (n - i) // (i + 1)
-    return f"[{ordered[k - 1]:.4f}, {ordered[n - k]:.4f}]" if k else "(too few pairs)"
-
-
 def bench(path):
     for test in json.load(open(path))["tests"]:
         samples = test["samples"]
         row(test["test"], f"{test['tokens_per_second']:9.1f} tok/s  ({min(samples):.1f} to {max(samples):.1f}, {len(samples)} runs)")
 
 
-def ledger(cost_path, ledger_path):
-    cost = json.load(open(cost_path)).get("ledger_cost")
-    if cost:
-        ratios = [a / b for a, b in zip(cost["on"], cost["off"])]
-        row("ledger on over off, decode", f"{statistics.median(ratios):.4f} {interval(ratios)}, {len(ratios)} pairs")
+def cost(path, what):
+    """On over the mean of the two that are off, by round; their interval is judged against what was asked."""
+    low, high = 0.995, 1.005
+    c = json.load(open(path))["ledger_cost"]
+    ratios = [2 * on / (off + again) for on, off, again in zip(c["on"], c["off"], c["off_again"])]
+    null = [again / off for off, again in zip(c["off"], c["off_again"])]
+    mean, half = statistics.mean(ratios), 2.05 * statistics.stdev(ratios) / len(ratios) ** 0.5  # t, about 30 rounds
+    judged = "within" if low <= mean - half and mean + half <= high else "NOT within"
+    row(
+        f"ledger on over off, {what}",
+        f"{mean:.4f} [{mean - half:.4f}, {mean + half:.4f}], {judged} {low} to {high}; off again over off {statistics.mean(null):.4f}",
+    )
+
+
+def ledger(ledger_path):
     report = json.load(open(ledger_path))
     if report.get("device_clock"):
         row("device clock", json.dumps(report["device_clock"]))
@@ -53,8 +51,10 @@ def ledger(cost_path, ledger_path):
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "bench":
         bench(sys.argv[2])
-    elif len(sys.argv) == 4 and sys.argv[1] == "ledger":
-        ledger(sys.argv[2], sys.argv[3])
+    elif len(sys.argv) == 3 and sys.argv[1] == "ledger":
+        ledger(sys.argv[2])
+    elif len(sys.argv) == 4 and sys.argv[1] == "cost":
+        cost(sys.argv[2], sys.argv[3])
     else:
         sys.exit(__doc__)
 
