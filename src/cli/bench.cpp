@@ -193,12 +193,12 @@ int bench(const Arguments& arguments) {
   }
   LedgerCost cost;
   if (own.ledger_pairs > 0) cost = measure_ledger_cost(*engine, first_decode(tests), own.ledger_pairs, base);
-  outputs.write(engine->ledger());
-  engine->close_trace();
+  outputs.write(*engine);
   if (own.json)
     print_json(to_json(*engine, all, cost));
   else
     print_text(*engine, all, cost);
+  outputs.say();
   return 0;
 }
 

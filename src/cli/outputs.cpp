@@ -19,10 +19,11 @@ std::string canonical(const std::string& path) {
   return ignored ? path : resolved.string();
 }
 
-void complete(std::optional<AtomicFile>& file, const std::string& content) {
-  file->write(content.data(), content.size());
-  file->commit();
-  file.reset();
+/// "cuda:0: NVIDIA H200"; empty where the CPU computes.
+std::string gpu_name(const Engine& engine) {
+  if (!engine.plan().device) return {};
+  const std::string description = engine.description();
+  return description.substr(0, description.find(','));
 }
 
 }  // namespace
@@ -42,16 +43,37 @@ void check_output_paths(const std::string& input, const std::vector<std::string>
   }
 }
 
-LedgerOutputs::LedgerOutputs(const EngineFlags& flags) {
+void say_written(const std::string& what, const std::string& path) {
+  if (!path.empty()) log_line(fmt::format("weir: wrote {} to {}", what, path));
+}
+
+LedgerOutputs::LedgerOutputs(const EngineFlags& flags)
+    : json_path_(flags.ledger_json), trace_path_(flags.trace), routes_path_(flags.route_trace) {
   if (!flags.ledger_json.empty()) json_.emplace(flags.ledger_json);
   if (!flags.trace.empty()) trace_.emplace(flags.trace);
 }
 
-void LedgerOutputs::write(const Ledger* ledger) {
-  if (!ledger) return;
-  log_line(report_text(*ledger));
-  if (json_) complete(json_, report_json(*ledger));
-  if (trace_) complete(trace_, trace_json(*ledger));
+void LedgerOutputs::write(Engine& engine) {
+  if (const Ledger* ledger = engine.ledger()) {
+    log_line(report_text(*ledger));
+    if (json_) {
+      const std::string text = report_json(*ledger);
+      json_->write(text.data(), text.size());
+      json_->commit();
+    }
+    if (trace_) {
+      write_trace(*ledger, gpu_name(engine),
+                  [&](std::string_view piece) { trace_->write(piece.data(), piece.size()); });
+      trace_->commit();
+    }
+  }
+  engine.close_trace();
+}
+
+void LedgerOutputs::say() const {
+  say_written("the ledger", json_path_);
+  say_written("the trace", trace_path_);
+  say_written("the routing trace", routes_path_);
 }
 
 }  // namespace weir::cli

@@ -101,8 +101,7 @@ int perplexity(const Arguments& arguments) {
     running.push_back(score.perplexity());
     progress.update(i + 1);
   }
-  outputs.write(engine->ledger());
-  engine->close_trace();
+  outputs.write(*engine);
   if (running.empty()) throw failure("interrupted before the first window was complete");
   if (json) {
     nlohmann::ordered_json object = {{"perplexity", score.perplexity()},
@@ -119,6 +118,7 @@ int perplexity(const Arguments& arguments) {
     fmt::print("perplexity {:.4f} +/- {:.4f} ({} windows of {}, {} tokens scored)\n", score.perplexity(),
                score.error(), running.size(), c, score.count);
   }
+  outputs.say();
   return interrupted() ? interrupted_exit_code : 0;
 }
 

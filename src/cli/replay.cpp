@@ -155,6 +155,7 @@ int replay(const Arguments& arguments) {
     print_json(lab::replay_json(report));
   else
     fmt::print("{}", lab::replay_text(report));
+  say_written("the curve", f.svg);
   return 0;
 }
 

@@ -146,8 +146,9 @@ int run(const Arguments& arguments) {
   if (f.json) print_json(to_json(*engine, result, f, seed));
   throw_if_failed(result);  // ahead of every file: none is left that looks whole
   if (logits) logits->commit();
-  outputs.write(engine->ledger());
-  engine->close_trace();
+  outputs.write(*engine);
+  say_written("the logits", f.logits);
+  outputs.say();
   return result.finish == Finish::cancelled ? interrupted_exit_code : 0;
 }
 

@@ -151,7 +151,7 @@ void ExpertCache::submit(int layer, const Wave& wave) {
       const ExpertPart& part = shape.parts[p];
       landing.requests.push_back({part.file, part.offset + static_cast<uint64_t>(miss.expert) * part.bytes,
                                   part.bytes, l.base + slot * l.slot_stride + l.part_offset[p],
-                                  static_cast<uint32_t>(i), layer});
+                                  static_cast<uint32_t>(i), layer, miss.expert});
     }
   }
   reader_.submit(landing.requests);

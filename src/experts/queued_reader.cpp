@@ -128,7 +128,9 @@ void QueuedReader::complete(uint32_t index) {
   ++counters_.reads;
   last_end_ns_ = std::max(last_end_ns_, request.end_ns);
   if (--outstanding_ == 0) counters_.read_busy_ns += last_end_ns_ - std::min(busy_since_ns_, last_end_ns_);
-  if (ledger_) ledger_->read_span(request.begin_ns, request.end_ns, request.read.layer, request.read.bytes);
+  if (ledger_)
+    ledger_->read_span(request.begin_ns, request.end_ns, request.read.layer, request.read.expert,
+                       request.read.bytes);
   done_.push_back({request.read.tag, std::move(request.fault)});
   free_requests_.push_back(index);
 }

@@ -41,7 +41,7 @@ struct ReadRequest {
   uint64_t offset = 0, bytes = 0;
   uint8_t* destination = nullptr;  ///< aligned to alignment()
   uint32_t tag = 0;                ///< the caller's: comes back with the completion
-  int layer = 0;                   ///< for the ledger's spans
+  int layer = 0, expert = 0;       ///< for the ledger's spans
 };
 
 struct ReadDone {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "ledger/trace.h"
 
 namespace weir {
 namespace {
@@ -31,13 +32,18 @@ int parse_count(const std::string& text) {
   return whole && text[0] != '-' ? value : -1;
 }
 
-/// A full or part-full ring in order of age.
+/// Of a full or part-full ring, by age: 0 is the oldest.
+template <typename T>
+const T& by_age(const std::vector<T>& ring, size_t next, size_t kept, size_t i) {
+  const size_t oldest = kept < ring.size() ? 0 : next;
+  return ring[(oldest + i) % ring.size()];
+}
+
 template <typename T>
 std::vector<T> oldest_first(const std::vector<T>& ring, size_t next, size_t kept) {
   std::vector<T> ordered;
   ordered.reserve(kept);
-  const size_t oldest = kept < ring.size() ? 0 : next;
-  for (size_t i = 0; i < kept; ++i) ordered.push_back(ring[(oldest + i) % ring.size()]);
+  for (size_t i = 0; i < kept; ++i) ordered.push_back(by_age(ring, next, kept, i));
   return ordered;
 }
 
@@ -77,8 +83,9 @@ Ledger::Ledger(const LedgerOptions& options) : options_(options) {
 
 uint64_t Ledger::bytes(const LedgerOptions& options) {
   const auto rounds = static_cast<uint64_t>(options.ring_rounds) * sizeof(RoundReport);
-  const auto spans = options.trace ? static_cast<uint64_t>(options.ring_spans) * sizeof(Span) : 0;
-  return sizeof(Ledger) + rounds + spans;
+  if (!options.trace) return sizeof(Ledger) + rounds;
+  return sizeof(Ledger) + rounds + trace_write_bytes +
+         static_cast<uint64_t>(options.ring_spans) * (sizeof(Span) + trace_index_bytes);
 }
 
 void Ledger::begin_generation(Role role) {
@@ -152,7 +159,7 @@ void Ledger::enter(Role role) {
 
 void Ledger::charge_to(Role role, uint64_t until) {
   pending_[static_cast<int>(role)].ns += until - mark_ns_;
-  if (options_.trace && until != mark_ns_) push_span({mark_ns_, until, 0, static_cast<uint16_t>(role), 0});
+  if (options_.trace && until != mark_ns_) push_span({mark_ns_, until, 0, 0, static_cast<uint16_t>(role), 0});
   mark_ns_ = until;
 }
 
@@ -213,8 +220,8 @@ void Ledger::imbalance(uint64_t busy_ns, uint64_t barrier_ns, uint64_t tasks) {
   pending_tasks_ += tasks;
 }
 
-void Ledger::read_span(uint64_t begin_ns, uint64_t end_ns, int layer, uint64_t bytes) {
-  if (options_.trace) push_span({begin_ns, end_ns, bytes, static_cast<uint16_t>(layer), 1});
+void Ledger::read_span(uint64_t begin_ns, uint64_t end_ns, int layer, int expert, uint64_t bytes) {
+  if (options_.trace) push_span({begin_ns, end_ns, bytes, expert, static_cast<uint16_t>(layer), 1});
 }
 
 void Ledger::push_span(const Span& span) {
@@ -278,5 +285,9 @@ void Ledger::clear_pending() {
 std::vector<RoundReport> Ledger::ring() const { return oldest_first(ring_, next_round_, rounds_kept_); }
 
 std::vector<Span> Ledger::spans() const { return oldest_first(spans_, next_span_, spans_kept_); }
+
+const RoundReport& Ledger::kept_round(size_t i) const { return by_age(ring_, next_round_, rounds_kept_, i); }
+
+const Span& Ledger::kept_span(size_t i) const { return by_age(spans_, next_span_, spans_kept_, i); }
 
 }  // namespace weir

@@ -73,6 +73,7 @@ struct RoundReport {
 struct Span {
   uint64_t begin_ns, end_ns;
   uint64_t value;  ///< bytes for reads, 0 for roles
+  int32_t expert;  ///< of the layer, for reads; 0 for roles
   uint16_t name;   ///< Role for the role track; layer for reads
   uint8_t track;   ///< 0 roles, 1 expert reads
 };
@@ -113,7 +114,8 @@ int parse_ledger_environment(const char* value);
 class Ledger {
  public:
   explicit Ledger(const LedgerOptions& options);
-  /// Bytes a ledger with these options takes, all of them from the start: for the plan.
+  /// Bytes a ledger with these options takes, all of them from the start, and what writing its trace takes at
+  /// the end: for the plan.
   static uint64_t bytes(const LedgerOptions& options);
 
   // --- the account of a generation ---
@@ -154,7 +156,7 @@ class Ledger {
   void expert_traffic(const ExpertCounters& delta);
   void imbalance(uint64_t busy_ns, uint64_t barrier_ns, uint64_t tasks);
   /// A finished read (for the trace); times from now_ns().
-  void read_span(uint64_t begin_ns, uint64_t end_ns, int layer, uint64_t bytes);
+  void read_span(uint64_t begin_ns, uint64_t end_ns, int layer, int expert, uint64_t bytes);
 
   /// For a device that spins itself, where `role` begins: the delay that the open round is to have there,
   /// once a round; else 0. What is handed out counts as injected.
@@ -178,6 +180,11 @@ class Ledger {
   bool line_due() const { return line_due_; }
   std::vector<RoundReport> ring() const;  ///< oldest first
   std::vector<Span> spans() const;        ///< oldest first
+  /// The same one by one, without a copy: 0 is the oldest.
+  size_t rounds_kept() const { return rounds_kept_; }
+  size_t spans_kept() const { return spans_kept_; }
+  const RoundReport& kept_round(size_t i) const;
+  const Span& kept_span(size_t i) const;
   const LedgerOptions& options() const { return options_; }
   /// The rounds (by index) in which the delay was injected, and in which it was not, are decided by this.
   bool injects(uint64_t round_index) const;

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "cli/weir.h"
 #include "support/sanitized.h"
@@ -166,6 +168,54 @@ std::string own_model(const TempDir& dir) {
   EXPECT_EQ(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
   close(fd);
   return path;
+}
+
+TEST_F(CliOutputs, TheFilesWrittenAreNamedAtTheEnd) {
+  const std::string json = dir_.file("l.json"), trace = dir_.file("t.json"), routes = dir_.file("r.routes"),
+                    logits = dir_.file("logits"), svg = dir_.file("curve.svg");
+  const auto run = weir(short_run() + Arguments{"--ledger-json", json, "--trace", trace, "--route-trace",
+                                                routes, "--logits", logits});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto lines = lines_of(run.err);
+  ASSERT_GE(lines.size(), 4u);
+  EXPECT_EQ(std::vector<std::string>(lines.end() - 4, lines.end()),
+            (std::vector<std::string>{
+                "weir: wrote the logits to " + logits, "weir: wrote the ledger to " + json,
+                "weir: wrote the trace to " + trace, "weir: wrote the routing trace to " + routes}));
+  const auto replay = weir({"replay", routes, "--svg", svg});
+  EXPECT_EQ(lines_of(replay.err), std::vector<std::string>{"weir: wrote the curve to " + svg});
+  for (const auto& path : {json, trace, routes, logits, svg}) EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+TEST_F(CliOutputs, TheTraceNamesTheCpuAndEachReadsExpert) {
+  const std::string path = dir_.file("t.json");
+  ASSERT_EQ(weir(short_run() + Arguments{"--expert-slots", "6", "--trace", path}).exit_code, 0);
+  const auto trace = nlohmann::json::parse(std::ifstream(path));
+  EXPECT_EQ(trace["otherData"]["device"], "cpu");
+  std::set<int> experts;
+  for (const auto& event : trace["traceEvents"]) {
+    EXPECT_EQ(event.dump().find("device lane"), std::string::npos);
+    if (event["ph"] != "X" || event["tid"] < 10) continue;
+    const auto& args = event["args"];
+    EXPECT_EQ(event["name"], "layer " + args["layer"].dump() + " expert " + args["expert"].dump());
+    experts.insert(args["expert"].get<int>());
+  }
+  EXPECT_GT(experts.size(), 8u);
+  EXPECT_LT(*experts.rbegin(), 32);
+}
+
+TEST_F(CliOutputs, WritingATraceStaysWithinTheBudget) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
+  const std::string trace = dir_.file("t.json");
+  for (const char* memory : {"18MiB", "32MiB"}) {
+    const auto answer =
+        json_answer(weir({"bench", "-m", own_model(dir_), "-p", "0", "-n", "300", "-r", "1", "--memory",
+                          memory, "--trace", trace, "--ledger-json", dir_.file("l.json"), "--json"}));
+    EXPECT_LE(answer.at("memory").at("peak_bytes").get<int64_t>(),
+              answer.at("memory").at("budget_bytes").get<int64_t>())
+        << memory;
+  }
+  EXPECT_GT(std::filesystem::file_size(trace), 4u << 20) << "as text, it takes more than the rings";
 }
 
 TEST_F(CliOutputs, PeakMemoryStaysWithinTheBudget) {

@@ -264,7 +264,7 @@ TEST(LedgerAccount, TheRingsKeepTheLastInOrderAndCountDrops) {
   }
   EXPECT_EQ(ledger.ring().front().rows, 4);
   EXPECT_EQ(ledger.rounds_dropped(), 4u);
-  ledger.read_span(1, 2, 9, 4096);
+  ledger.read_span(1, 2, 9, 0, 4096);
   const std::vector<Span> spans = ledger.spans();
   ASSERT_EQ(spans.size(), 4u);
   EXPECT_EQ(spans.back().track, 1);

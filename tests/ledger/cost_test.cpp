@@ -54,7 +54,7 @@ TEST(LedgerCost, NothingIsAllocatedAfterConstruction) {
       ledger.hidden(Role::upload, 5);
       ledger.expert_traffic({1, 1, 4096, 1, 10});
       ledger.imbalance(10, 1, 1);
-      ledger.read_span(1, 2, 3, 4096);
+      ledger.read_span(1, 2, 3, 0, 4096);
       ledger.end_round(1, 1);
     }
     ledger.end_generation();

@@ -36,9 +36,9 @@ void generate(Ledger& ledger, int rounds) {
       spend(ledger, Role::attention, 5'001);
       // Three reads, two of them at a time, filed in order of completion.
       const uint64_t t = FakeClock::now;
-      ledger.read_span(t + 200, t + 300, layer, 4096);
-      ledger.read_span(t + 300, t + 900, layer, 4096);
-      ledger.read_span(t + 100, t + 1'000, layer, 8192);
+      ledger.read_span(t + 200, t + 300, layer, 7, 4096);
+      ledger.read_span(t + 300, t + 900, layer, 8, 4096);
+      ledger.read_span(t + 100, t + 1'000, layer, 31, 8192);
       spend(ledger, Role::expert_wait, 2'000);
       spend(ledger, Role::experts_miss, 3'000);
     }
@@ -80,22 +80,67 @@ TEST(LedgerTrace, RoleEventsAddUpToWall) {
   EXPECT_EQ(static_cast<uint64_t>(roles), ledger.generation_wall_ns());
 }
 
-TEST(LedgerTrace, TracksAreNamedOnePerLane) {
+TEST(LedgerTrace, ReadsCarryTheirExpert) {
+  Ledger ledger(traced());
+  generate(ledger, 1);
+  const Json trace = Json::parse(trace_json(ledger));
+  std::map<std::string, Json> reads;
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "X" && event["tid"] >= 10) reads[event["name"]] = event["args"];
+  EXPECT_EQ(reads, (std::map<std::string, Json>{
+                       {"layer 0 expert 7", {{"layer", 0}, {"expert", 7}, {"bytes", 4096}}},
+                       {"layer 0 expert 8", {{"layer", 0}, {"expert", 8}, {"bytes", 4096}}},
+                       {"layer 0 expert 31", {{"layer", 0}, {"expert", 31}, {"bytes", 8192}}},
+                       {"layer 1 expert 7", {{"layer", 1}, {"expert", 7}, {"bytes", 4096}}},
+                       {"layer 1 expert 8", {{"layer", 1}, {"expert", 8}, {"bytes", 4096}}},
+                       {"layer 1 expert 31", {{"layer", 1}, {"expert", 31}, {"bytes", 8192}}}}));
+}
+
+std::map<int, std::string> track_names(const Json& trace) {
+  std::map<int, std::string> names;
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "M" && event["name"] == "thread_name") names[event["tid"]] = event["args"]["name"];
+  return names;
+}
+
+TEST(LedgerTrace, AGpusTracksBearItsName) {
+  Ledger ledger(traced());
+  generate(ledger, 1);
+  const Json trace = Json::parse(trace_json(ledger, "cuda:0: NVIDIA H200"));
+  const auto names = track_names(trace);
+  EXPECT_EQ(names.at(1), "cuda:0: NVIDIA H200: computing");
+  EXPECT_EQ(names.at(2), "engine thread: waiting for reads and copies");
+  EXPECT_EQ(names.at(3), "engine thread: scheduling, sampling, replying");
+  EXPECT_EQ(trace["otherData"]["device"], "cuda:0: NVIDIA H200");
+}
+
+TEST(LedgerTrace, ALongTraceIsHandedOutInPieces) {
+  Ledger ledger(traced());
+  generate(ledger, 200);
+  std::string text;
+  size_t longest = 0;
+  write_trace(ledger, "",
+              [&](std::string_view piece) { text += piece, longest = std::max(longest, piece.size()); });
+  EXPECT_EQ(text, trace_json(ledger));
+  EXPECT_GT(text.size(), 10 * trace_write_bytes);
+  EXPECT_LE(longest, trace_write_bytes) << "what the plan counts";
+}
+
+TEST(LedgerTrace, TracksAreNamedByWhatRunsThere) {
   Ledger ledger(traced());
   generate(ledger, 2);
-  std::map<int, std::string> names;
   std::map<std::string, int> track_of;
   const Json trace = Json::parse(trace_json(ledger));
   for (const Json& event : trace["traceEvents"]) {
-    if (event["ph"] == "M" && event["name"] == "thread_name") names[event["tid"]] = event["args"]["name"];
     if (event["ph"] == "X") track_of[event["name"]] = event["tid"];
   }
-  EXPECT_EQ(names, (std::map<int, std::string>{{0, "rounds"},
-                                               {1, "device lane"},
-                                               {2, "waiting for a side lane"},
-                                               {3, "host"},
-                                               {10, "expert read 0"},
-                                               {11, "expert read 1"}}));
+  EXPECT_EQ(track_names(trace),
+            (std::map<int, std::string>{{0, "rounds"},
+                                        {1, "engine thread (cpu): computing"},
+                                        {2, "engine thread (cpu): waiting for expert reads"},
+                                        {3, "engine thread (cpu): scheduling, sampling, replying"},
+                                        {10, "expert reads, 1"},
+                                        {11, "expert reads, 2"}}));
   EXPECT_EQ(track_of["decode"], 0);
   EXPECT_EQ(track_of["attention"], 1);
   EXPECT_EQ(track_of["expert_wait"], 2);
@@ -131,7 +176,7 @@ TEST(LedgerTrace, TheFileIsWrittenWholeAndReplaced) {
   std::filesystem::create_directory(folder);
   const std::string path = folder / "trace.json";
   std::ofstream(path) << "old";
-  write_trace(ledger, path);
+  write_trace(ledger, "", path);
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   EXPECT_EQ(text.str(), trace_json(ledger));
@@ -142,7 +187,7 @@ TEST(LedgerTrace, TheFileIsWrittenWholeAndReplaced) {
 TEST(LedgerTrace, AFileThatCannotBeWrittenIsNamed) {
   const Ledger ledger(traced());
   try {
-    write_trace(ledger, "/nonexistent/trace.json");
+    write_trace(ledger, "", "/nonexistent/trace.json");
     ADD_FAILURE() << "written";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("/nonexistent/trace.json"), std::string::npos) << error.what();
