@@ -138,6 +138,7 @@ EngineOptions EngineFlags::options() const {
   o.ledger.enabled = every > 0 || !ledger_json.empty() || !trace.empty();
   o.ledger.log_every = every;
   o.ledger.trace = !trace.empty();
+  o.ledger.fit = true;
   if (inject_role.empty() != (inject_us == 0))
     throw input_error("--inject-role and --inject-us belong together: expected both or neither");
   if (!inject_role.empty()) {

@@ -104,6 +104,7 @@ int run(const Arguments& arguments) {
   EngineOptions options = f.engine.options();
   const std::string prompt = prompt_text(f.prompt, f.file, text_limit(options.memory));
   options.text = prompt;
+  options.new_tokens = std::max(f.n, 0);
   check_output_paths(options.model, {f.logits, f.engine.ledger_json, f.engine.trace, f.engine.route_trace});
   LedgerOutputs outputs(f.engine);
   const auto engine = open_engine(options);

@@ -72,10 +72,11 @@ Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::M
   for (Token t = 0; t < tokenizer_->size(); ++t)
     if (tokenizer_->is_end(t)) end_tokens_.push_back(t);
   if (options_.threads == 0) options_.threads = available_processors();
-  const bool asked = options_.context != 0;
-  if (!asked) options_.context = std::min(c.context, default_context);
+  context_asked_ = options_.context != 0;
+  if (!context_asked_) options_.context = std::min(c.context, default_context);
   if (!options_.text.empty())
     text_bytes_ = options_.text.size() + tokenizer_->encode_bytes(options_.text, {});
+  prompt_bytes_ = options_.text.size();
   options_.text = {};
   device_ = open_device(options_);
   if (const std::string why = device_->refusal(shape_of(*family_)); !why.empty())
@@ -84,8 +85,10 @@ Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::M
   store_ = ExpertStore(model_, family_->expert_tensors());
   if (!device_->routes_itself()) reader_ = ExpertReader::open(model_.files(), options_.reader);
   budget_ = choose_budget(options_.memory, read_memory_limits());
-  if (!asked) shrink_context();
+  const std::string cost = fit_instruments();
+  if (!context_asked_) shrink_context();
   choose_plan();
+  if (!cost.empty()) plan_.warnings.push_back(cost);
 }
 
 Engine::~Engine() = default;
@@ -137,7 +140,7 @@ PlanRequest Engine::plan_request(int chunk) const {
   r.scratch_bytes = Round::host_bytes(rows, c.vocab);
   r.text_bytes = std::max(text_bytes_, text_free) - text_free;
   r.overhead_bytes = process_overhead(model_, c.vocab, options_.threads) + r.text_bytes;
-  if (options_.ledger.enabled) r.overhead_bytes += Ledger::bytes(options_.ledger);
+  if (observed_) plan_instruments(r, rows);
   r.top_k = c.top_k;
   for (int i = 0; i < store_.layers(); ++i) {
     r.experts.push_back(store_.layer(i).experts);
@@ -200,6 +203,15 @@ void Engine::shrink_context() {
   if (fitting > 0) wanted_context_ = wanted;
 }
 
+/// The one asked for, or the largest that is worth its scratch; within the context.
+int Engine::choose_chunk() const {
+  const auto within_context = [&](int chunk) { return std::min(chunk, std::max(1, options_.context)); };
+  if (options_.prefill_chunk > 0) return within_context(options_.prefill_chunk);
+  const auto* choice = std::find_if(std::begin(chunk_choices), std::end(chunk_choices),
+                                    [&](int c) { return chunk_fits(within_context(c)); });
+  return choice == std::end(chunk_choices) ? narrowest_chunk() : within_context(*choice);
+}
+
 void Engine::choose_plan() {
   const int most_experts = store_.most_experts();
   if (on_device() && options_.expert_slots && *options_.expert_slots < most_experts)
@@ -208,24 +220,19 @@ void Engine::choose_plan() {
         "it "
         "out, or use --device cpu",
         *options_.expert_slots, most_experts);
-  // The smallest budget and the largest context are those of the narrowest round, so that running with
-  // exactly them works.
+  // The smallest budget and the largest context are those of the narrowest round and the smallest rings, so
+  // that running with exactly them works.
   const bool automatic = options_.prefill_chunk == 0;
-  const auto within_context = [&](int chunk) { return std::min(chunk, std::max(1, options_.context)); };
-  const int narrowest = narrowest_chunk();
-  int chunk = within_context(options_.prefill_chunk);
-  if (automatic) {
-    const auto* choice = std::find_if(std::begin(chunk_choices), std::end(chunk_choices),
-                                      [&](int c) { return chunk_fits(within_context(c)); });
-    chunk = choice == std::end(chunk_choices) ? narrowest : within_context(*choice);
-  }
+  const int narrowest = narrowest_chunk(), chunk = choose_chunk();
   options_.prefill_chunk = chunk;
   plan_ = make_plan(plan_request(chunk));
   plan_.wanted_context = wanted_context_;
-  if (automatic) {
-    plan_.minimum_budget = floor_bytes(plan_request(narrowest));
-    plan_.largest_context = largest_context(plan_request(narrowest));
-  }
+  const LedgerOptions fitted = options_.ledger;
+  if (fitted.enabled && fitted.fit) size_rings(rings(), 0);
+  const PlanRequest least = plan_request(automatic ? narrowest : chunk);
+  options_.ledger = fitted;
+  plan_.minimum_budget = floor_bytes(least);
+  plan_.largest_context = largest_context(least);
   auto& warnings = plan_.warnings;
   for (const auto& unknown : {family_->warnings(), unknown_tokenizer_keys(model_)})
     warnings.insert(warnings.end(), unknown.begin(), unknown.end());

@@ -43,6 +43,7 @@ struct EngineOptions {
   int prefill_chunk = 0;  ///< rows; 0: 512 (on a GPU 2,048), less where the budget is tight
   ReaderOptions reader;
   LedgerOptions ledger;
+  int new_tokens = 0;  ///< of the longest request; 0: unknown. A ledger that fits itself has rings for them
   std::string_view text;            ///< to be tokenised: the plan counts it; read by the constructor alone
   std::string route_trace;          ///< file, or empty
   uint64_t landing_order_seed = 0;  ///< tests: see ExpertRunner
@@ -112,7 +113,31 @@ class Engine {
   int narrowest_chunk() const;
   bool context_fits(int context);
   void shrink_context();
+  int choose_chunk() const;
   void choose_plan();
+
+  // instruments.cpp: what observing takes, and that it takes no slots where it need not.
+  /// What a plan comes to: all that a run's speed and length hang on.
+  struct Setting {
+    int context = 0, chunk = 0, slots = 0;
+    bool operator==(const Setting&) const = default;
+  };
+  /// With another budget, or without instruments; nothing where it does not fit. This engine stays as it is.
+  enum class Observed : uint8_t { no, yes };
+  std::optional<Setting> setting_with(uint64_t budget, Observed observed);
+  void plan_instruments(PlanRequest& request, int rows) const;
+  /// The sizes that the ledger's rings may have, in equal steps from the least to what the run can fill.
+  struct Rings {
+    static constexpr int steps = 64;
+    int least_rounds = 0, rounds = 0, least_spans = 0, spans = 0;
+  };
+  Rings rings() const;
+  void size_rings(const Rings& rings, int step);
+  /// Chooses the rings. One line where instruments cost slots, rows or context all the same; or empty.
+  std::string fit_instruments();
+  std::string instrument_cost(const Setting& with);
+  /// --memory's value for the smallest budget found that keeps `setting` with the instruments; or empty.
+  std::string budget_that_keeps(const Setting& setting);
   void load_experts(DeviceLoader* loader, int rows);
   void open_trace();
   std::vector<float> rope_factors();  ///< of the file, or empty
@@ -137,8 +162,9 @@ class Engine {
   std::unique_ptr<ExpertReader> reader_;
   std::optional<DeviceMemory> device_memory_;
   Budget budget_;
-  uint64_t text_bytes_ = 0;  ///< what tokenising the text takes, with it
-  int wanted_context_ = 0;   ///< where it had to shrink
+  uint64_t text_bytes_ = 0, prompt_bytes_ = 0;  ///< what tokenising the text takes, with it; the text alone
+  bool context_asked_ = false, observed_ = true;
+  int wanted_context_ = 0;  ///< where it had to shrink
   ResidencyPlan plan_;
 
   Weights weights_;

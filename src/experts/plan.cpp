@@ -40,7 +40,7 @@ uint64_t slot_bytes(const PlanRequest& r, int slots) {
 /// Everything but the slots, for a context.
 uint64_t fixed_bytes(const PlanRequest& r, int context) {
   return sum(sum(sum(r.weight_bytes, kv_bytes(r, context)), table_bytes(r, context)),
-             sum(r.scratch_bytes, r.overhead_bytes));
+             sum(sum(r.scratch_bytes, r.overhead_bytes), r.instrument_bytes));
 }
 
 /// The largest value in [low, high] for which `fits` holds, given that it holds up to some point; low - 1
@@ -88,6 +88,8 @@ void check_request(const PlanRequest& r, int most_experts) {
     reason += fmt::format("; {} expert slots would fit", fitting);
   }
   if (r.text_bytes > 0) reason += fmt::format("; the text takes {} of it", exact(r.text_bytes));
+  if (r.instrument_bytes > 0)
+    reason += fmt::format("; the instruments ({}) take {} of it", r.instruments, exact(r.instrument_bytes));
   reason += fmt::format("; the smallest budget for this context is {}{}", exact(plan.minimum_budget),
                         moe ? fmt::format(" with {} expert slots", r.top_k) : "");
   if (plan.largest_context > 0) {
@@ -129,6 +131,7 @@ std::vector<Item> items(const ResidencyPlan& plan) {
           {"tables", "tables", r.table_bytes},
           {"scratch", "scratch", r.scratch_bytes},
           {"overhead", "process", r.overhead_bytes},
+          {"instruments", "instruments", r.instrument_bytes},
           {"headroom", "headroom", plan.headroom_bytes}};
 }
 
@@ -216,7 +219,9 @@ static std::string describe_device_plan(const ResidencyPlan& plan) {
   out += fmt::format("host budget {} ({})\n", human_bytes(plan.request.budget_bytes),
                      plan.request.budget_source);
   for (const Item& item : items(plan))
-    if (item.bytes > 0) out += item_line(item, plan.request.budget_bytes, "");
+    if (item.bytes > 0)
+      out += item_line(item, plan.request.budget_bytes,
+                       std::string_view(item.key) == "instruments" ? plan.request.instruments : "");
   return out;
 }
 
@@ -237,6 +242,10 @@ std::string describe_plan(const ResidencyPlan& plan) {
   const auto layers = std::count_if(r.experts.begin(), r.experts.end(), [](int e) { return e > 0; });
   for (const Item& item : items(plan)) {
     std::string note;
+    if (std::string_view(item.key) == "instruments") {
+      if (item.bytes == 0) continue;
+      note = r.instruments;
+    }
     if (std::string_view(item.key) == "kv") note = context_note(r);
     if (std::string_view(item.key) == "expert_slots" && layers > 0)
       note = fmt::format("{} of {} experts on each of {} layers, {} in all{}", plan.slots,

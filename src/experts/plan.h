@@ -24,10 +24,12 @@ struct PlanRequest {
   uint64_t table_bytes = 0;               ///< rope tables and others, in all, for `context`
   uint64_t table_bytes_per_position = 0;  ///< how that grows with the context
   uint64_t scratch_bytes = 0;             ///< device scratch, activations, logits, read staging
-  uint64_t overhead_bytes = 0;  ///< process, tokenizer, metadata, allocator, page cache the reader causes
-  uint64_t text_bytes = 0;      ///< of the overhead: what tokenising the text takes, for messages
-  int top_k = 0;                ///< experts one row needs: the floor of slots
-  std::vector<int> experts;     ///< per layer; 0 for a dense layer
+  uint64_t overhead_bytes = 0;    ///< process, tokenizer, metadata, allocator, page cache the reader causes
+  uint64_t text_bytes = 0;        ///< of the overhead: what tokenising the text takes, for messages
+  uint64_t instrument_bytes = 0;  ///< ledger, trace and routing trace
+  std::string instruments;        ///< which, and how far back they look: "ledger of the last 96 rounds"
+  int top_k = 0;                  ///< experts one row needs: the floor of slots
+  std::vector<int> experts;       ///< per layer; 0 for a dense layer
   std::vector<uint64_t> slot_bytes;  ///< per layer: stride of one slot
 };
 

@@ -16,7 +16,8 @@ constexpr char magic[8] = {'W', 'E', 'I', 'R', 'R', 'O', 'U', 'T'};
 constexpr uint32_t version = 1;
 constexpr uint8_t tag_end = 0, tag_round = 1, tag_record = 2;
 constexpr int max_layers = 1 << 16, max_top_k = 1 << 10, max_experts = 1 << 16;
-constexpr size_t flush_bytes = 64 << 10;
+constexpr size_t flush_bytes = 16 << 10;
+constexpr size_t record_bytes = 16;  // of a record, besides its ids
 
 /// Ids take a byte where the layer's experts allow it.
 bool wide_ids(int experts) { return experts > 256; }
@@ -167,6 +168,16 @@ RouteTraceWriter::RouteTraceWriter(const std::string& path, const RouteTraceHead
                  header.expert_bytes.size() == header.experts.size(),
              "{} layers, {} counts", header.layers, header.experts.size());
   impl_->buffer = header_bytes(header);
+  impl_->buffer.reserve(impl_->buffer.size() + flush_bytes);
+}
+
+uint64_t RouteTraceWriter::bytes(int layers, int rows, int top_k) {
+  // The header's bytes and its own tables, and the model's counts.
+  const auto of_layers = static_cast<uint64_t>(layers) * (sizeof(uint64_t) + sizeof(uint32_t));
+  // A record comes in whole; one that the buffer has no room for may double it.
+  const uint64_t record =
+      record_bytes + uint64_t{2} * static_cast<uint64_t>(rows) * static_cast<uint64_t>(top_k);
+  return 4 * of_layers + flush_bytes + 2 * record;
 }
 
 RouteTraceWriter::~RouteTraceWriter() = default;
@@ -182,6 +193,7 @@ void RouteTraceWriter::record(int layer, std::span<const int32_t> ids, int rows)
   Impl& out = *impl_;
   WEIR_CHECK(ids.size() == static_cast<size_t>(rows) * static_cast<size_t>(out.header.top_k),
              "{} ids, {} rows", ids.size(), rows);
+  if (out.buffer.size() + record_bytes + 2 * ids.size() > flush_bytes) out.flush();
   out.buffer.push_back(tag_record);
   put_varint(out.buffer, static_cast<uint32_t>(layer));
   put_varint(out.buffer, static_cast<uint32_t>(rows));
@@ -191,7 +203,6 @@ void RouteTraceWriter::record(int layer, std::span<const int32_t> ids, int rows)
     if (wide) out.buffer.push_back(static_cast<uint8_t>(id >> 8));
   }
   ++out.records;
-  if (out.buffer.size() >= flush_bytes) out.flush();
 }
 
 void RouteTraceWriter::close() {

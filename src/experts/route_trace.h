@@ -32,6 +32,8 @@ class RouteTraceWriter {
  public:
   /// Throws Error (input) where the file cannot be made. Writes to a temporary beside it; close() renames.
   RouteTraceWriter(const std::string& path, const RouteTraceHeader& header);
+  /// What one takes at most for rounds of `rows` rows: for the plan.
+  static uint64_t bytes(int layers, int rows, int top_k);
   ~RouteTraceWriter();
   void begin_round(Phase phase);
   void record(int layer, std::span<const int32_t> ids, int rows);

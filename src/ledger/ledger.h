@@ -96,6 +96,8 @@ struct LedgerOptions {
   int ring_rounds = 256;     ///< rounds kept
   int ring_spans = 1 << 16;  ///< spans kept when trace is on
   bool trace = false;
+  /// The engine makes the rings smaller: no longer than the run, and less where slots would go for them.
+  bool fit = false;
   uint64_t (*clock)() = &now_ns;  ///< replaced in tests only
   // Delay injection (test and what-if): spin inject_ns once in `inject_role` in about half of the rounds,
   // chosen by (inject_seed, round index). Tokens cannot change.

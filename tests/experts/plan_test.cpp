@@ -58,6 +58,23 @@ TEST(Plan, SlotsAreTheRemainderOverTheSumOfRealStrides) {
   EXPECT_TRUE(p.warnings.empty());
 }
 
+TEST(Plan, InstrumentsHaveALineOfTheirOwn) {
+  PlanRequest r = example();
+  EXPECT_EQ(describe_plan(make_plan(r)).find("instruments"), std::string::npos) << "none: no line";
+  r.instrument_bytes = 2'001;  // one more than the headroom
+  r.instruments = "ledger of the last 16 rounds";
+  const ResidencyPlan p = make_plan(r);
+  EXPECT_EQ(p.slots, 19);
+  EXPECT_EQ(p.total_bytes, 30'000u + 2'001 + 65'000);
+  EXPECT_THAT(describe_plan(p),
+              testing::ContainsRegex("instruments +1.95 KiB +2.0 %  ledger of the last 16"));
+  const auto json = nlohmann::json::parse(plan_json(p));
+  EXPECT_EQ(json["bytes"]["instruments"], 2'001);
+  r.budget_bytes = 44'000;
+  EXPECT_THAT(refusal(r),
+              HasSubstr("the instruments (ledger of the last 16 rounds) take 1.95 KiB (2001 bytes) of it"));
+}
+
 TEST(Plan, OneByteLessIsOneSlotLess) {
   PlanRequest r = example();
   r.experts = {32, 32};

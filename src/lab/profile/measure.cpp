@@ -40,11 +40,9 @@ void add_curve(Profile& profile, const Demand& demand) {
 
 EngineOptions profile_engine_options(EngineOptions options, const ProfileRequest& request,
                                      const std::string& route_trace) {
-  // Prefill rounds share the ring; chunks of 8 rows are the smallest that the engine chooses by itself.
-  const int context = options.context > 0 ? options.context : 4096;
-  const int chunk = options.prefill_chunk > 0 ? options.prefill_chunk : 8;
   options.ledger.enabled = true;
-  options.ledger.ring_rounds = request.new_tokens + context / chunk + 64;
+  options.ledger.fit = false;                           // every round is looked at
+  options.ledger.ring_rounds = request.new_tokens + 1;  // decode comes last
   options.route_trace = route_trace;
   return options;
 }
