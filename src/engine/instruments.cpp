@@ -14,8 +14,9 @@ namespace weir {
 
 namespace {
 
-/// Rounds that a ledger keeps at least: for the quantiles, and to look at in a trace.
-constexpr int least_rounds = 16, least_traced_rounds = 4;
+/// Rounds that a ledger keeps at least. A trace has the spans of fewer if every expert is read: of usual
+/// rounds it holds about as many.
+constexpr int least_rounds = 16, least_traced_rounds = 8, least_span_rounds = 4;
 /// The widest line every N rounds that the ring's size cares for.
 constexpr int widest_line = 32;
 
@@ -93,7 +94,7 @@ Engine::Rings Engine::rings() const {
       r.rounds, std::max(l.trace ? least_traced_rounds : least_rounds, std::min(l.log_every, widest_line)));
   r.spans = std::min(l.ring_spans, spans_of(c, std::min(prefill, r.rounds), c.experts) +
                                        spans_of(c, std::min(decode, r.rounds), c.top_k));
-  r.least_spans = std::min(r.spans, spans_of(c, std::min(r.rounds, least_traced_rounds), c.top_k));
+  r.least_spans = std::min(r.spans, spans_of(c, std::min(r.rounds, least_span_rounds), c.top_k));
   return r;
 }
 
