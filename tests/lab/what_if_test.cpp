@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <cmath>
 
 #include "base/random.h"
@@ -94,6 +96,29 @@ TEST(WhatIf, TooFewDelaysGiveNoSlope) {
   for (auto& run : none) std::fill(run.delay_ns.begin(), run.delay_ns.end(), 0.0);
   EXPECT_FALSE(delay_slope(none)) << "the role never ran";
   EXPECT_FALSE(delay_slope({}));
+}
+
+Criticality critical(Role role, double share, double slope) {
+  return {role, share, Slope{slope, slope - 0.1, slope + 0.1, 0.95, 20}, std::nullopt};
+}
+
+TEST(WhatIfReport, RolesAreSortedByWhatTheyAreWorthAndAdviceNamesTheFirst) {
+  WhatIf result;
+  result.roles = {critical(Role::attention, 0.2, 1.0),
+                  {Role::embed, 0.1, std::nullopt, std::nullopt},
+                  critical(Role::experts_hit, 0.3, 0.1),
+                  critical(Role::head, 0.4, 0.9)};
+  sort_by_worth(result.roles);
+  std::vector<Role> order;
+  for (const auto& c : result.roles) order.push_back(c.role);
+  EXPECT_EQ(order, (std::vector<Role>{Role::head, Role::attention, Role::experts_hit, Role::embed}));
+  const std::string advice =
+      "Advice: attack head first: without its time a round would take 36.0 % less (32.0 to 40.0); leave "
+      "experts_hit alone: it is hidden.";
+  EXPECT_EQ(what_if_advice(result), advice);
+  EXPECT_NE(what_if_text(result, Layout::markdown).find(advice), std::string::npos);
+  EXPECT_EQ(what_if_json(result)["advice"], advice);
+  EXPECT_NE(what_if_advice({}).find("give more --runs"), std::string::npos);
 }
 
 /// On the CPU, where the ledger spins, and on a device that spins in its own stream.

@@ -181,6 +181,7 @@ std::optional<WhatIf> measure_what_if(Engine& engine, const FittedPrompt& prompt
     result.roles.push_back(
         {roles[r], ratio(role_ns(decode, roles[r]), decode.wall_ns), delay_slope(round), delay_slope(own)});
   }
+  sort_by_worth(result.roles);
   return result;
 }
 

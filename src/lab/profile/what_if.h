@@ -36,6 +36,8 @@ struct Criticality {
   double share = 0;            ///< of decode, without any delay
   std::optional<Slope> round;  ///< of the round's wall time; nothing where the delay never came to pass
   std::optional<Slope> own;    ///< of the role's own time: 1 where the instrument is right and nothing hides
+  /// Of decode's time, what the role's time is worth: share times criticality; 0 where that is unknown.
+  double worth() const { return round ? share * round->value : 0; }
 };
 
 struct WhatIf {
@@ -44,7 +46,7 @@ struct WhatIf {
   int prompt_tokens = 0, runs = 0;  ///< runs without a delay, and as many for each role
   uint64_t delay_ns = 0;            ///< odd runs; even ones spin twice that
   double median_round_ns = 0;
-  std::vector<Criticality> roles;  ///< in the order of the roles' table
+  std::vector<Criticality> roles;  ///< by what they are worth (Criticality::worth), most first
   std::vector<Role> never_ran;     ///< asked for, but in no decode round: nothing to delay
   std::vector<Role> ran;           ///< every role that could have been asked for
 };
@@ -62,6 +64,11 @@ std::optional<WhatIf> measure_what_if(Engine& engine, const FittedPrompt& prompt
                                       const WhatIfRequest& request);
 /// Generations that measure_what_if runs at most, for progress.
 int what_if_generations(const WhatIfRequest& request);
+
+/// Roles by their worth, most first; those whose criticality is unknown last, as they were.
+void sort_by_worth(std::vector<Criticality>& roles);
+/// One sentence on what to attack first, and what is not worth it.
+std::string what_if_advice(const WhatIf& result);
 
 /// One line for people on the roles that never ran, and those that did; empty where every one ran.
 std::string never_ran_text(const WhatIf& result);

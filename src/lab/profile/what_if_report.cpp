@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "lab/profile/report.h"
 #include "lab/profile/what_if.h"
@@ -44,6 +46,36 @@ std::string never_ran_text(const WhatIf& result) {
                      role_names(result.never_ran), role_names(result.ran));
 }
 
+void sort_by_worth(std::vector<Criticality>& roles) {
+  std::stable_sort(roles.begin(), roles.end(), [](const Criticality& a, const Criticality& b) {
+    return std::tuple(a.round.has_value(), a.worth()) > std::tuple(b.round.has_value(), b.worth());
+  });
+}
+
+std::string what_if_advice(const WhatIf& result) {
+  const Criticality* first = nullptr;
+  std::vector<Role> hidden;
+  for (const Criticality& c : result.roles) {
+    if (!c.round) continue;
+    if (verdict(*c.round) == "hidden") {
+      hidden.push_back(c.role);
+    } else if (c.worth() > 0 && (first == nullptr || c.worth() > first->worth())) {
+      first = &c;
+    }
+  }
+  if (first == nullptr)
+    return "Advice: give more --runs: too few rounds were delayed to say which role the speed hangs on.";
+  const auto percent = [&](double slope) { return 100 * std::min(1.0, std::max(0.0, first->share * slope)); };
+  std::string text = fmt::format(
+      "Advice: attack {} first: without its time a round would take {:.1f} % less ({:.1f} to {:.1f})",
+      role_name(first->role), percent(first->round->value), percent(first->round->low),
+      percent(first->round->high));
+  if (!hidden.empty())
+    text += fmt::format("; leave {} alone: {} hidden", role_names(hidden),
+                        hidden.size() == 1 ? "it is" : "they are");
+  return text + ".";
+}
+
 std::string what_if_text(const WhatIf& result, Layout layout) {
   const bool markdown = layout == Layout::markdown;
   const auto paragraph = [&](const std::string& text) {
@@ -64,8 +96,8 @@ std::string what_if_text(const WhatIf& result, Layout layout) {
     if (c.round) {
       row.insert(row.end(),
                  {fmt::format("{:.2f}", c.round->value), interval(*c.round), verdict(*c.round),
-                  fmt::format("{:.1f}", 100 * c.share * c.round->value),
-                  c.own ? fmt::format("{:.2f}", c.own->value) : "-", fmt::format("{}", c.round->rounds)});
+                  fmt::format("{:.1f}", 100 * c.worth()), c.own ? fmt::format("{:.2f}", c.own->value) : "-",
+                  fmt::format("{}", c.round->rounds)});
     } else {
       row.insert(row.end(), {"-", "-", "too few delays", "-", "-", "-"});
     }
@@ -77,6 +109,7 @@ std::string what_if_text(const WhatIf& result, Layout layout) {
       "Criticality is how much longer a round got for each unit of delay: near 1 the role's time is serial, "
       "near 0 it is hidden behind other work. Own time is the same for the role's own account. A delay in "
       "expert_wait runs while reads are in flight, so what the reads would have taken anyway hides it.");
+  out += paragraph(what_if_advice(result));
   return out;
 }
 
@@ -97,6 +130,7 @@ Json what_if_json(const WhatIf& result) {
           {"delay_ns", result.delay_ns},
           {"median_round_ns", result.median_round_ns},
           {"roles", roles},
+          {"advice", what_if_advice(result)},
           {"never_ran", never_ran}};
 }
 
