@@ -5,6 +5,7 @@
   measure.py ledger-cost MODEL [--pairs 12]            fastest of the runs with the ledger on over off, interleaved pairs
   measure.py peer MODEL LLAMA_BENCH [--rounds 5]       speed over llama-bench's, interleaved, both resident
   measure.py cgroup MODEL [--limit 3GiB]               decode in a memory cgroup: lived, peak, speed, hit rate (root)
+  measure.py levers MODEL --memory 20MiB               what each memory lever of weir profile predicts, and what its setting brings
 
 Ratios are per pair; the median is shown with the exact sign-test interval of at least 95 % where there are six or more.
 """
@@ -115,10 +116,24 @@ def cgroup(a):
         sys.exit("measure.py: the peak is above the budget")
 
 
+def levers(a):
+    def profile(*options):
+        return weir("profile", "-m", a.model, "--json", "-n", str(a.n), *options)
+
+    now = profile(*([] if a.memory is None else ["--memory", a.memory]))
+    print("| setting | predicted | interval | measured | time a token left, predicted over measured |\n|---|---:|---:|---:|---:|")
+    for lever in now["levers"]:
+        if lever["lever"] != "memory" or lever["gain"] is None:
+            continue
+        gain = now["decode"]["ms_per_token"] / profile(*lever["setting"].split())["decode"]["ms_per_token"]
+        low, high = (f"{100 * (lever[k] - 1):+.0f}" for k in ("gain_low", "gain_high"))
+        print(f"| {lever['setting']} | {100 * (lever['gain'] - 1):+.0f} % | {low} to {high} % | {100 * (gain - 1):+.0f} % | {gain / lever['gain']:.2f} |")
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sub = ap.add_subparsers(dest="what", required=True)
-    for name, function in (("coverage", coverage), ("ledger-cost", ledger_cost), ("peer", peer), ("cgroup", cgroup)):
+    for name, function in (("coverage", coverage), ("ledger-cost", ledger_cost), ("peer", peer), ("cgroup", cgroup), ("levers", levers)):
         p = sub.add_parser(name)
         p.set_defaults(function=function)
         p.add_argument("model")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/log.h"
 #include "base/stats.h"
@@ -30,6 +31,13 @@ struct Base {
   bool largest_computes() const { return largest && role_lane(*largest) == LaneKind::device; }
   /// Speed over the measured one where wall time shrinks by `saved` ns (Amdahl).
   double gain(double saved) const { return wall > saved ? wall / (wall - saved) : 1; }
+  /// Sets the gain and its interval, from nanoseconds saved.
+  void predict(Lever& lever, double low, double saved, double high) const {
+    const double most = 0.98 * wall;  // something is always left
+    lever.gain = gain(saved);
+    lever.gain_low = gain(std::clamp(low, 0.0, saved));
+    lever.gain_high = std::max(*lever.gain, gain(std::min(high, most)));
+  }
 };
 
 const SlotTraffic* traffic_at(const Profile& profile, int slots) {
@@ -42,27 +50,48 @@ double hit_percent(const SlotTraffic& t) { return 100 * ratio(t.hits, t.hits + t
 
 /// What all misses of decode cost, in nanoseconds over all runs, beyond what as many hits would have.
 struct MissCost {
-  double wait = 0;     ///< exposed
-  double submit = 0;   ///< of `schedule`
-  double compute = 0;  ///< a missed expert is computed from cold memory, often alone
-  double total() const { return wait + submit + compute; }
+  double wait = 0;       ///< exposed
+  double submit = 0;     ///< of `schedule`: what each miss adds
+  double first = 0;      ///< of `schedule`: the rest, which a layer without a miss does not have
+  double compute = 0;    ///< a missed expert is computed from cold memory, often alone
+  double disturbed = 0;  ///< at most: how much faster the other roles may be without reads beside them
 };
 
-/// `schedule` a miss: the least-squares slope over the rounds; 0 where rounds do not differ in misses.
-double submit_ns_a_miss(const Profile& profile) {
+/// What one more of something in a round adds to a role: the least-squares slope over the rounds; nothing
+/// where they do not differ in it.
+std::optional<double> ns_for_one_more(const Profile& profile, uint64_t ExpertCounters::*count, Role role) {
   double n = 0, mean_x = 0, mean_y = 0, xx = 0, xy = 0;
   const auto each_round = [&](auto&& visit) {
     for (const ProfileRun& run : profile.runs)
       for (const RoundReport& round : run.rounds)
-        visit(static_cast<double>(round.experts.misses),
-              static_cast<double>(round.role_ns[static_cast<size_t>(Role::schedule)]));
+        visit(static_cast<double>(round.experts.*count),
+              static_cast<double>(round.role_ns[static_cast<size_t>(role)]));
   };
   each_round([&](double x, double y) { n += 1, mean_x += x, mean_y += y; });
-  if (n == 0) return 0;
+  if (n == 0) return std::nullopt;
   mean_x /= n, mean_y /= n;
   each_round(
       [&](double x, double y) { xx += (x - mean_x) * (x - mean_x), xy += (x - mean_x) * (y - mean_y); });
-  return xx > 0 ? std::max(0.0, xy / xx) : 0;
+  if (xx <= 0) return std::nullopt;
+  return std::max(0.0, xy / xx);
+}
+
+/// What the roles that compute take beyond the fastest tenth of their rounds: reads beside them share the
+/// memory and the processors, and so do neighbours. A missed expert's own time is counted apart.
+double disturbed_ns(const Profile& profile) {
+  double sum = 0;
+  for (const ProfileRun& run : profile.runs)
+    for (int r = 0; r < role_count; ++r) {
+      const auto role = static_cast<Role>(r);
+      if (role_lane(role) != LaneKind::device || role == Role::experts_miss || role == Role::unattributed)
+        continue;
+      std::vector<double> times;
+      for (const RoundReport& round : run.rounds)
+        times.push_back(static_cast<double>(round.role_ns[static_cast<size_t>(r)]));
+      if (times.empty()) continue;
+      sum += std::max(0.0, mean(times) - quantile(times, 0.1)) * static_cast<double>(times.size());
+    }
+  return sum;
 }
 
 MissCost miss_cost(const Base& base) {
@@ -71,11 +100,28 @@ MissCost miss_cost(const Base& base) {
   const auto misses = static_cast<double>(e.misses);
   MissCost cost;
   cost.wait = base.exposed;
-  cost.submit = std::min(misses * submit_ns_a_miss(base.profile), of(Role::schedule));
-  if (e.hits > 0)
-    cost.compute =
-        std::max(0.0, of(Role::experts_miss) - misses * of(Role::experts_hit) / static_cast<double>(e.hits));
+  const double submit = ns_for_one_more(base.profile, &ExpertCounters::misses, Role::schedule).value_or(0);
+  cost.submit = std::min(misses * submit, of(Role::schedule));
+  if (misses > 0) cost.first = of(Role::schedule) - cost.submit;
+  if (e.hits > 0) {
+    // One more hit costs less than the hits do on average: a layer's first brings what all share.
+    const double average = of(Role::experts_hit) / static_cast<double>(e.hits);
+    const double hit = std::min(
+        ns_for_one_more(base.profile, &ExpertCounters::hits, Role::experts_hit).value_or(average), average);
+    cost.compute = std::max(0.0, of(Role::experts_miss) - misses * hit);
+  }
+  cost.disturbed = disturbed_ns(base.profile);
   return cost;
+}
+
+/// The share of layers and rounds with a miss, where misses fall on them by chance (Poisson), over what it is
+/// now; `left` misses are there for each of now.
+double layers_left(const Base& base, double left) {
+  const double layer_rounds = static_cast<double>(base.decode.rounds.count) *
+                              static_cast<double>(base.profile.settings.expert_layers);
+  if (layer_rounds == 0) return left;
+  const double now = static_cast<double>(base.decode.experts.misses) / layer_rounds;
+  return now > 0 ? std::expm1(-now * left) / std::expm1(-now) : left;
 }
 
 /// Another number of slots: what misses cost shrinks as the misses of the replayed routing do.
@@ -86,21 +132,36 @@ Lever other_slots(const Base& base, std::string name, int slots) {
   lever.setting = fmt::format("--expert-slots {}", slots);
   lever.attacks_largest = base.largest_is(Role::expert_wait);
   const uint64_t more = static_cast<uint64_t>(slots - s.slots) * s.slot_level_bytes;
-  if (lever.name == "memory") lever.setting = fmt::format("--memory {}", human_bytes(s.plan_bytes + more));
+  if (lever.name == "memory")
+    lever.setting = fmt::format("--memory {:.1f}MiB",
+                                std::ceil(static_cast<double>(s.plan_bytes + more) * 10 / (1 << 20)) / 10);
   const SlotTraffic *now = traffic_at(base.profile, s.slots), *then = traffic_at(base.profile, slots);
   if (now == nullptr || then == nullptr) {
     lever.how = "no routing was recorded";
     return lever;
   }
   const MissCost cost = miss_cost(base);
-  lever.gain = base.gain(cost.total() * (1 - (now->misses > 0 ? ratio(then->misses, now->misses) : 1.0)));
+  const double left = now->misses > 0 ? ratio(then->misses, now->misses) : 1.0;
+  const double saved =
+      (cost.wait + cost.submit + cost.compute) * (1 - left) + cost.first * (1 - layers_left(base, left));
+  // At least: waiting alone, and that with the root of the misses, as a layer's reads run side by side.
+  base.predict(lever, cost.wait * (1 - std::sqrt(left)), saved, saved + cost.disturbed * (1 - left));
   const auto ms = [&](double ns) { return ms_per_token(base.decode, static_cast<uint64_t>(ns)); };
   lever.how = fmt::format(
       "{} of {} experts in slots instead of {}: the recorded routing, replayed, hits {:.1f} % instead of "
       "{:.1f} %; each miss that is left is taken to cost what one costs now beyond a hit, in all {:.3f} ms a "
       "token of waiting, {:.3f} of submitting and {:.3f} of computing cold",
-      slots, s.experts, s.slots, hit_percent(*then), hit_percent(*now), ms(cost.wait), ms(cost.submit),
-      ms(cost.compute));
+      slots, s.experts, s.slots, hit_percent(*then), hit_percent(*now), ms(cost.wait),
+      ms(cost.submit + cost.first), ms(cost.compute));
+  return lever;
+}
+
+Lever without_number(std::string name, std::string setting, bool attacks_largest, std::string why) {
+  Lever lever;
+  lever.name = std::move(name);
+  lever.setting = std::move(setting);
+  lever.attacks_largest = attacks_largest;
+  lever.how = std::move(why);
   return lever;
 }
 
@@ -108,8 +169,9 @@ void add_slot_levers(const Base& base, std::vector<Lever>& all) {
   const ProfileSettings& s = base.profile.settings;
   if (s.experts == 0) return;
   if (s.slots >= s.experts) {
-    all.push_back({"slots", "none", std::nullopt, false, false,
-                   "every expert has a slot already: what is still read is each expert's first use"});
+    all.push_back(
+        without_number("slots", "none", false,
+                       "every expert has a slot already: what is still read is each expert's first use"));
     return;
   }
   const int fit = slots_that_fit(s);
@@ -128,7 +190,8 @@ void add_read_lever(const Base& base, std::vector<Lever>& all) {
   Lever lever;
   lever.name = "read size";
   lever.setting = "larger reads, --io, --read-advice, a faster disk";
-  lever.gain = base.gain(base.exposed - exposed);
+  // At least: what is hidden shrinks with the reads.
+  base.predict(lever, base.exposed / 2, base.exposed - exposed, base.exposed - exposed);
   lever.attacks_largest = base.largest_is(Role::expert_wait);
   lever.how = fmt::format(
       "if reads took half as long: now {:.2f} GB/s in reads of {} on average, {:.3f} of {:.3f} ms a token "
@@ -153,7 +216,7 @@ void add_thread_lever(const Base& base, std::vector<Lever>& all) {
   const double idle = 100 * phase_figures(d).barrier_share;
   if (s.threads >= s.processors) {
     lever.setting = fmt::format("a better split of the work over {} threads", s.threads);
-    lever.gain = base.gain(waited);
+    base.predict(lever, 0, waited, waited);
     lever.how = fmt::format(
         "all {} processors have a thread; {:.1f} % of wall time is inside tasks of the thread team, and "
         "{:.1f} % "
@@ -164,7 +227,8 @@ void add_thread_lever(const Base& base, std::vector<Lever>& all) {
   } else {
     const int more = std::min(2 * s.threads, s.processors);
     lever.setting = fmt::format("-t {}", more);
-    lever.gain = base.gain((worked + waited) * (1 - team / more));
+    const double saved = (worked + waited) * (1 - team / more);
+    base.predict(lever, 0, saved, saved);
     lever.how = fmt::format(
         "Amdahl: {:.1f} % of wall time is inside tasks of the thread team and would be split over {} instead "
         "of {} threads at today's imbalance ({:.1f} %), if memory keeps up",
@@ -178,15 +242,14 @@ void add_what_is_not_built(const Base& base, std::vector<Lever>& all) {
   for (int r = 0; r < role_count; ++r)
     if (role_lane(static_cast<Role>(r)) == LaneKind::device && static_cast<Role>(r) != Role::unattributed)
       device += static_cast<double>(role_ns(base.decode, static_cast<Role>(r)));
-  all.push_back({"drafting", "none yet", std::nullopt, false, base.largest_computes(),
-                 "not available yet, so nothing was measured and nothing is predicted"});
+  all.push_back(without_number("drafting", "none yet", base.largest_computes(),
+                               "not available yet, so nothing was measured and nothing is predicted"));
   if (base.profile.settings.on_gpu) return;
-  all.push_back(
-      {"device", built_with_cuda() ? "--device cuda:N" : "a build with CUDA", std::nullopt, false,
-       base.largest_computes(),
-       fmt::format("not measured here; the ceiling of any device, if all {:.1f} % of its roles' time "
-                   "went away and nothing else changed, is {:.2f} times the speed",
-                   100 * device / std::max(base.wall, 1.0), base.gain(device))});
+  all.push_back(without_number(
+      "device", built_with_cuda() ? "--device cuda:N" : "a build with CUDA", base.largest_computes(),
+      fmt::format("not measured here; the ceiling of any device, if all {:.1f} % of its roles' time "
+                  "went away and nothing else changed, is {:.2f} times the speed",
+                  100 * device / std::max(base.wall, 1.0), base.gain(device))));
 }
 
 }  // namespace
@@ -211,6 +274,28 @@ std::vector<Lever> levers(const Profile& profile) {
            std::tuple(b.gain.has_value(), b.attacks_largest, b.gain.value_or(0));
   });
   return all;
+}
+
+std::string lever_advice(const Profile& profile, const std::vector<Lever>& levers) {
+  constexpr double worth_it = 1.02;
+  const PhaseAccount decode = total_decode(profile.runs);
+  const auto largest = largest_role(decode);
+  if (!largest) return "Advice: give more tokens (-n): no time was charged to any role.";
+  const std::string block = fmt::format("{} is the largest block, {:.1f} % of decode", role_name(*largest),
+                                        100 * ratio(role_ns(decode, *largest), decode.wall_ns));
+  const Lever* first = nullptr;  // an option of weir's before what is to be built or bought
+  for (const bool option : {true, false})
+    for (const Lever& lever : levers)
+      if (first == nullptr && lever.gain.value_or(1) > worth_it && (lever.setting[0] == '-') == option)
+        first = &lever;
+  if (first == nullptr)
+    return fmt::format(
+        "Advice: leave the settings as they are: none is predicted to bring over {:.0f} %; {}.",
+        100 * (worth_it - 1), block);
+  return fmt::format("Advice: try {} first, for {}{:.0f} to {:.0f} % more speed; {}{}.", first->setting,
+                     first->at_most ? "at most " : "", 100 * (first->gain_low - 1),
+                     100 * (first->gain_high - 1), block,
+                     first->attacks_largest ? ", and this attacks it" : "");
 }
 
 }  // namespace weir::lab

@@ -68,6 +68,7 @@ ProfileSettings profile_settings(const Engine& engine, const ProfileRequest& req
   s.policy = *engine.options().policy;
   s.budget_bytes = plan.request.budget_bytes;
   s.plan_bytes = plan.total_bytes;
+  for (const int experts : plan.request.experts) s.expert_layers += experts > 0 ? 1 : 0;
   for (size_t layer = 0; layer < plan.request.experts.size(); ++layer)
     if (plan.request.experts[layer] > plan.slots) s.slot_level_bytes += plan.request.slot_bytes[layer];
   return s;

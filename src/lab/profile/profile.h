@@ -33,7 +33,7 @@ struct ProfileSettings {
   float temperature = 0, top_p = 0;
   int top_k = 0;
   // Experts; 0 for a dense model.
-  int experts = 0, experts_used = 0, slots = 0;
+  int experts = 0, experts_used = 0, slots = 0, expert_layers = 0;
   ExpertPolicy policy = ExpertPolicy::lfu;
   uint64_t budget_bytes = 0, plan_bytes = 0;
   uint64_t slot_level_bytes = 0;  ///< one more slot on every layer

@@ -74,6 +74,8 @@ Json levers_json(const Profile& profile) {
   for (const Lever& lever : levers(profile)) {
     Json json = {{"lever", lever.name}, {"setting", lever.setting}};
     json["gain"] = lever.gain ? Json(*lever.gain) : Json(nullptr);
+    json["gain_low"] = lever.gain ? Json(lever.gain_low) : Json(nullptr);
+    json["gain_high"] = lever.gain ? Json(lever.gain_high) : Json(nullptr);
     json["at_most"] = lever.at_most;
     json["attacks_largest"] = lever.attacks_largest;
     json["how"] = lever.how;
@@ -130,6 +132,7 @@ Json profile_json(const Profile& profile) {
           {"decode", phase_json(total)},
           {"largest", largest_json(profile, total)},
           {"levers", levers_json(profile)},
+          {"advice", lever_advice(profile, levers(profile))},
           {"slot_curve", curve_json(profile)}};
 }
 

@@ -149,9 +149,10 @@ std::string finding(const Profile& profile, const PhaseAccount& total) {
 }
 
 std::string lever_text(const Lever& lever, Layout layout) {
-  const std::string gain =
-      lever.gain ? fmt::format("{}{:+.1f} % speed", lever.at_most ? "at most " : "", 100 * (*lever.gain - 1))
-                 : "no prediction";
+  const std::string gain = lever.gain ? fmt::format("{}{:+.1f} % speed ({:+.1f} to {:+.1f})",
+                                                    lever.at_most ? "at most " : "", 100 * (*lever.gain - 1),
+                                                    100 * (lever.gain_low - 1), 100 * (lever.gain_high - 1))
+                                      : "no prediction";
   const std::string line = fmt::format("{}{} ({}): {}; {}.", layout == Layout::markdown ? "* " : "",
                                        lever.attacks_largest ? lever.name + " [largest block]" : lever.name,
                                        lever.setting, gain, lever.how);
@@ -208,7 +209,9 @@ std::string profile_text(const Profile& profile, Layout layout) {
   out += print_table(role_table(profile, total), layout);
   out += heading("Largest block", layout) + paragraph(finding(profile, total), layout);
   out += heading("Levers", layout);
-  for (const Lever& lever : levers(profile)) out += lever_text(lever, layout);
+  const std::vector<Lever> all = levers(profile);
+  for (const Lever& lever : all) out += lever_text(lever, layout);
+  out += paragraph(lever_advice(profile, all), layout);
   if (!profile.curve.empty()) out += curve_text(profile, layout);
   out += heading("Memory", layout);
   out += paragraph(
