@@ -159,8 +159,10 @@ Budget choose_budget(std::optional<uint64_t> requested, const MemoryLimits& limi
 
 uint64_t parse_bytes(const std::string& option, const std::string& text) {
   const auto bad = [&](const char* why) {
-    return input_error("{} '{}': {}; bytes or binary units are understood, as in 3GiB, 512MiB, 1.5G, 2000000",
-                       option, text, why);
+    return input_error(
+        "{} '{}': {}; right would be 3GiB, 512MiB or 1.5G (powers of 1024), 20MB (powers of 1000), 2000000 "
+        "(bytes)",
+        option, text, why);
   };
   double value = 0;
   const char* const end = text.data() + text.size();
@@ -170,16 +172,18 @@ uint64_t parse_bytes(const std::string& option, const std::string& text) {
   std::string unit(rest, end);
   std::transform(unit.begin(), unit.end(), unit.begin(),
                  [](char c) { return c >= 'a' && c <= 'z' ? c - 32 : c; });
-  int shift = -1;
-  if (unit.empty() || unit == "B") shift = 0;
-  static constexpr const char* names[] = {"K", "M", "G", "T"};
-  for (int i = 0; i < 4; ++i)
-    if (unit == names[i] || unit == std::string(names[i]) + "IB") shift = 10 * (i + 1);
-  if (shift < 0) throw bad("unknown unit");
+  double factor = unit.empty() || unit == "B" ? 1 : 0;
+  double binary = 1, decimal = 1;
+  for (const char* name : {"K", "M", "G", "T"}) {
+    binary *= 1024, decimal *= 1000;
+    if (unit == name || unit == std::string(name) + "IB") factor = binary;
+    if (unit == std::string(name) + "B") factor = decimal;
+  }
+  if (factor == 0) throw bad("unknown unit");
   if (value <= 0) throw bad("a size must be above zero");
-  const double bytes = std::ldexp(value, shift);
+  const double bytes = value * factor;
   if (bytes >= 0x1p63) throw bad("too large");
-  if (shift == 0 && bytes != std::floor(bytes)) throw bad("a fraction of a byte");
+  if (factor == 1 && bytes != std::floor(bytes)) throw bad("a fraction of a byte");
   return static_cast<uint64_t>(bytes);
 }
 

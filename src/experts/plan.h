@@ -89,8 +89,9 @@ struct Budget {
 /// where it is above what the groups leave, or MemAvailable.
 Budget choose_budget(std::optional<uint64_t> requested, const MemoryLimits& limits);
 
-/// "3GiB", "512MiB", "1.5G", "2000000": binary units (K, M, G, T with or without iB; B alone is bytes).
-/// Throws Error naming `option` and the text.
+/// "3GiB", "512MiB", "1.5G": powers of 1024 (K, M, G, T with or without iB); "20MB": powers of 1000 (KB, MB,
+/// GB, TB); "2000000", "77B": bytes. A fraction of a byte that a unit leaves is dropped. Throws Error naming
+/// `option` and the text.
 uint64_t parse_bytes(const std::string& option, const std::string& text);
 
 /// What the process has used at most and what it uses now: VmHWM and our files' page cache (cachestat).

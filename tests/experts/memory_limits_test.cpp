@@ -14,6 +14,7 @@ namespace weir {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 constexpr uint64_t gib = uint64_t{1} << 30;
 
@@ -205,7 +206,7 @@ TEST(Budget, AboveTheGroupsLimitIsRefusedAboveWhatIsLeftWarns) {
                         "5.00 GiB, 3.00 GiB used of which 1.00 GiB can be reclaimed)"));
 }
 
-TEST(ParseBytes, UnderstandsBinaryUnits) {
+TEST(ParseBytes, UnderstandsBinaryAndDecimalUnits) {
   EXPECT_EQ(parse_bytes("--memory", "3GiB"), 3 * gib);
   EXPECT_EQ(parse_bytes("--memory", "512MiB"), 512u << 20);
   EXPECT_EQ(parse_bytes("--memory", "1.5G"), gib + gib / 2);
@@ -213,18 +214,23 @@ TEST(ParseBytes, UnderstandsBinaryUnits) {
   EXPECT_EQ(parse_bytes("--memory", "1T"), 1024 * gib);
   EXPECT_EQ(parse_bytes("--memory", "2000000"), 2'000'000u);
   EXPECT_EQ(parse_bytes("--memory", "77B"), 77u);
+  EXPECT_EQ(parse_bytes("--memory", "20G"), 20 * gib);
+  EXPECT_EQ(parse_bytes("--memory", "20MB"), 20'000'000u);
+  EXPECT_EQ(parse_bytes("--memory", "1.5gb"), 1'500'000'000u);
+  EXPECT_EQ(parse_bytes("--memory", "2KB"), 2000u);
+  EXPECT_EQ(parse_bytes("--memory", "1TB"), 1'000'000'000'000u);
 }
 
 TEST(ParseBytes, RefusesAnythingElseNamingOptionAndText) {
-  for (const char* text : {"", "GiB", "3GB", "3 GiB", "-3G", "0", "0.0M", "1.5", "nan", "inf", "1e9", "3GiBx",
-                           "9999999999T", "0x10", "+1G", "1,5G"}) {
+  for (const char* text : {"", "GiB", "3PB", "3BB", "3Gi", "3 GiB", "-3G", "0", "0.0M", "1.5", "nan", "inf",
+                           "1e9", "3GiBx", "9999999999T", "0x10", "+1G", "1,5G"}) {
     try {
       parse_bytes("--memory", text);
       ADD_FAILURE() << text;
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), Error::Kind::input) << text;
       EXPECT_THAT(e.what(), HasSubstr(fmt::format("--memory '{}': ", text)));
-      EXPECT_THAT(e.what(), HasSubstr("3GiB"));
+      EXPECT_THAT(e.what(), AllOf(HasSubstr("3GiB"), HasSubstr("20MB")));
     }
   }
 }
