@@ -69,6 +69,8 @@ bool parse(Flags& f, const Arguments& arguments) {
       "ab",
       "Compares two arms by pairs of openings in a random order, a third of them null pairs of one arm. Exit "
       "code 0: B faster, 10: B slower, 11: no difference resolved, 12: refused.");
+  line.example("-m model.gguf --memory 3GiB --a \"\" --b \"--expert-policy lru\"");
+  line.example("-m model.gguf --a \"--expert-slots 16\" --b \"--expert-slots 32\" --minutes 10");
   f.engine.add(line, EngineFlags::With::engine);
   line.option("--a", &f.a,
               "options of arm A, added to those outside, e.g. \"--expert-slots 16\"; NAME=value sets "
@@ -100,9 +102,11 @@ bool parse(Flags& f, const Arguments& arguments) {
   line.option("--metric", &f.metric, "what is compared: decode, prefill or total time (default decode)");
   line.option("--negative-control", &f.negative_control, "a role of the ledger that must not move");
   line.flag("--allow-different-tokens", &f.allow_different_tokens, "compare arms that do different work");
+  line.group(Group::output);
   line.flag("--json", &f.json, "one line of JSON on stdout instead of the report");
   line.flag("--verbose", &f.verbose, "report the order and every run, too");
   line.option("--out", &f.out, "file for the raw observations (default weir-ab-DATE-TIME.json)");
+  line.group(Group::first);
   line.option("--from", &f.from, "judge the observations in this file again; runs nothing");
   line.flag("--self-test", &f.self_test, "show by simulation how often the judge errs; runs nothing");
   if (!line.parse(arguments)) return false;

@@ -71,6 +71,7 @@ struct BenchFlags {
                 "also this many rounds of the first decode test with the ledger on, off and off again, each "
                 "recorded anew; 0: none");
     line.option("--seed", &seed, "seed of the tokens (default 1)");
+    line.group(Group::output);
     line.flag("--json", &json, "one line of JSON on stdout");
   }
   std::vector<BenchTest> tests() const {
@@ -167,6 +168,8 @@ int bench(const Arguments& arguments) {
   BenchFlags own;
   CommandLine line("bench",
                    "Measures prompt and decode speed on seeded, varied tokens, after one warm-up of each.");
+  line.example("-m model.gguf -p 512 -n 64 --memory 3GiB");
+  line.example("-m model.gguf -p 0 -n 64 --lanes 1,4 --depth 0,4096");
   flags.add(line, EngineFlags::With::engine_and_ledger);
   own.add(line);
   if (!line.parse(arguments)) return 0;

@@ -177,9 +177,12 @@ int info(const Arguments& arguments) {
   std::string path, positional, device = "cpu";
   bool json = false;
   CommandLine line("info", "Describes a model file. Reads only its header.");
+  line.example("model.gguf");
+  line.example("model.gguf --device cuda:0 --json");
   line.option("-m,--model", &path, "model file");
   line.positional("MODEL", &positional, "model file, instead of -m");
   line.option("--device", &device, "for which support is told: cpu, or cuda:N (no GPU is needed)");
+  line.group(Group::output);
   line.flag("--json", &json, "one line of JSON on stdout");
   if (!line.parse(arguments)) return 0;
   is_cpu(device);  // a wrong name is refused first

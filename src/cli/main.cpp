@@ -1,16 +1,20 @@
 // The binary: finds the subcommand, turns errors into one line and an exit code (2: usage and input, 1:
 // failure).
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/hints.h"
 
 namespace {
 
@@ -42,7 +46,12 @@ void usage(std::FILE* out) {
              "COMMAND [OPTIONS]\n\n",
              WEIR_VERSION);
   for (const auto& c : commands) fmt::print(out, "  {:<11} {}\n", c.name, c.summary);
-  fmt::print(out, "\nweir COMMAND --help lists the options of a command\n");
+  fmt::print(out,
+             "\nexamples:\n"
+             "  weir info model.gguf                     what the file is, and whether weir can run it\n"
+             "  weir plan -m model.gguf --memory 3GiB    how that budget would be spent\n"
+             "  weir run -m model.gguf --memory 3GiB -p \"The river\" -n 64\n"
+             "\nweir help COMMAND lists the options of a command, weir --version prints the version\n");
 }
 
 /// One line on stderr whatever the message quotes; nothing is thrown where stderr is gone.
@@ -51,23 +60,44 @@ int complain(const std::string& message, int code) {
   return code;
 }
 
+/// What is wrong with a first word that is no command.
+std::string unknown(const std::string& name) {
+  const bool file = name.size() > 5 && name.ends_with(".gguf");
+  if (name.starts_with("-") || file)
+    return fmt::format(
+        "{} stands before a command: the command comes first, as in weir run {} (weir --help lists them)",
+        weir::quote(name), file ? name : "-m FILE");
+  if (const std::string hint = weir::cli::command_hint(name); !hint.empty())
+    return fmt::format("unknown command {}: {} (weir --help lists the commands)", weir::quote(name), hint);
+  std::vector<std::string> names;
+  for (const auto& c : commands) names.emplace_back(c.name);
+  const std::string meant = weir::cli::nearest(name, names);
+  return fmt::format("unknown command {}{} (weir --help lists them)", weir::quote(name),
+                     meant.empty() ? "" : fmt::format(": did you mean weir {}?", meant));
+}
+
 int dispatch(int argc, char** argv) {
   if (argc < 2) {
     usage(stderr);
     return 2;
   }
-  const std::string name = argv[1];
+  std::string name = argv[1];
+  Arguments arguments(argv + 2, argv + argc);
   if (name == "--help" || name == "-h" || name == "help") {
-    usage(stdout);
-    return 0;
+    if (arguments.empty()) {
+      usage(stdout);
+      return 0;
+    }
+    name = arguments[0];
+    arguments = {"--help"};
   }
   if (name == "--version") {
     fmt::print("weir {}\n", WEIR_VERSION);
     return 0;
   }
   for (const auto& c : commands)
-    if (name == c.name) return c.run(Arguments(argv + 2, argv + argc));
-  throw weir::input_error("unknown command \"{}\" (weir --help lists them)", name);
+    if (name == c.name) return c.run(arguments);
+  throw weir::input_error("{}", unknown(name));
 }
 
 }  // namespace

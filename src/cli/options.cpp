@@ -75,21 +75,36 @@ std::string read_text(int fd, const std::string& name, uint64_t limit) {
   }
 }
 
+/// The instrument, as far as `with` has it.
+void add_ledger(EngineFlags& f, CommandLine& line, EngineFlags::With with) {
+  if (with == EngineFlags::With::engine) return;
+  line.group(Group::ledger);
+  line.option("--ledger", &f.ledger, "timing ledger: 0 off, N > 0 on with a line every N decode rounds");
+  if (with != EngineFlags::With::engine_and_ledger) return;
+  line.option("--ledger-json", &f.ledger_json, "write the ledger as JSON to this file (switches it on)");
+  line.option("--trace", &f.trace,
+              "write a Chrome trace of the last rounds to this file (switches the ledger on)");
+  line.option("--route-trace", &f.route_trace, "record the routing in this file");
+  line.group(Group::tests);
+  line.option("--inject-role", &f.inject_role, "spin in this role in about half of the rounds");
+  line.option("--inject-us", &f.inject_us, 0, 1'000'000, "microseconds of that spin");
+}
+
 }  // namespace
 
 void EngineFlags::add(CommandLine& line, With with) {
+  line.group(Group::model);
   line.option("-m,--model", &model, "model file (GGUF; the first part of a split model)");
   line.positional("MODEL", &positional_model, "model file, instead of -m");
+  line.group(Group::common);
   line.option("-c,--ctx-size", &context, 0, 1 << 30,
               "positions of the context; 0: the smaller of the model's and 4096, or what the budget holds");
-  line.option("--device", &device, "where the model is computed: cpu, or cuda:N for a GPU");
-  line.option(
-      "--arithmetic", &arithmetic,
-      "attention's arithmetic: portable (the same bits on every device) or fast; default: fast on a GPU");
   line.option("-t,--threads", &threads, 0, 1024,
               "threads; 0: the processors this process may use, a container's quota counted");
   line.option("--memory", &memory,
               "memory budget of the whole process, e.g. 3GiB; default: what the machine leaves");
+  line.option("--device", &device, "where the model is computed: cpu, or cuda:N for a GPU");
+  line.group(Group::engine);
   line.option("--vram", &vram,
               "memory budget on the GPU, e.g. 24GiB; default: what is free there, less a reserve");
   line.option("--expert-slots", &expert_slots, 1, 1 << 20,
@@ -97,19 +112,16 @@ void EngineFlags::add(CommandLine& line, With with) {
   line.option("--expert-policy", &policy, "which expert leaves its slot: lfu or lru; default: lfu");
   line.option("--prefill-chunk", &prefill_chunk, 0, 65'536,
               "prompt rows in a round; 0: 512 (on a GPU 2048), fewer in a tight budget");
-  line.flag("--no-graphs", &no_graphs, "test: the GPU records no rounds");
   line.option("--io", &io, "expert reads: auto, direct (unbuffered) or buffered");
   line.option("--read-advice", &read_advice, "read-ahead hints of buffered reads: off or bounded");
+  line.option(
+      "--arithmetic", &arithmetic,
+      "attention's arithmetic: portable (the same bits on every device) or fast; default: fast on a GPU");
+  line.group(Group::tests);
   line.option("--isa", &isa, "instruction set: auto, avx512, avx2 or scalar (same bits)");
-  if (with == With::engine) return;
-  line.option("--ledger", &ledger, "timing ledger: 0 off, N > 0 on with a line every N decode rounds");
-  if (with != With::engine_and_ledger) return;
-  line.option("--ledger-json", &ledger_json, "write the ledger as JSON to this file (switches it on)");
-  line.option("--trace", &trace,
-              "write a Chrome trace of the last rounds to this file (switches the ledger on)");
-  line.option("--route-trace", &route_trace, "record the routing in this file");
-  line.option("--inject-role", &inject_role, "test: spin in this role in about half of the rounds");
-  line.option("--inject-us", &inject_us, 0, 1'000'000, "test: microseconds of that spin");
+  line.flag("--no-graphs", &no_graphs, "the GPU records no rounds");
+  add_ledger(*this, line, with);
+  line.group(Group::first);
 }
 
 EngineOptions EngineFlags::options() const {
@@ -149,6 +161,7 @@ EngineOptions EngineFlags::options() const {
 }
 
 void SamplerFlags::add(CommandLine& line) {
+  line.group(Group::sampling);
   line.flag("--greedy", &values.greedy, "always the most likely token");
   line.option("--temp", &values.temperature, 0.0f, 1000.0f, "temperature; 0: greedy");
   line.option("--top-k", &values.top_k, 0, 1 << 30, "keep the k most likely tokens; 0: all");
@@ -158,7 +171,8 @@ void SamplerFlags::add(CommandLine& line) {
   line.option("--repeat-penalty", &values.repeat_penalty, 0.01f, 100.0f,
               "divides logits of recent tokens; 1: off");
   line.option("--repeat-last-n", &values.repeat_last, 0, 1 << 30, "how many recent tokens are penalised");
-  line.option("-s,--seed", &seed, "seed of the draws; default: random, and printed");
+  line.option_or_minus_one("-s,--seed", &seed, "seed of the draws; -1, and the default: random, and printed");
+  line.group(Group::first);
 }
 
 SamplerOptions SamplerFlags::options() const {

@@ -68,9 +68,11 @@ int perplexity(const Arguments& arguments) {
   CommandLine line(
       "perplexity",
       "Perplexity of a text file: windows of -c tokens (default 512), the second half of each scored.");
+  line.example("-m model.gguf -f text.txt -c 512 --memory 3GiB");
   flags.add(line, EngineFlags::With::engine_and_ledger);
   line.option("-f,--file", &file, "text file; -: standard input");
   line.option("--chunks", &chunks, -1, 1 << 30, "windows to evaluate; -1: all");
+  line.group(Group::output);
   line.flag("--json", &json, "one line of JSON on stdout");
   if (!line.parse(arguments)) return 0;
   if (file.empty()) throw input_error("no text: give a file with -f");

@@ -18,8 +18,12 @@ int plan(const Arguments& arguments) {
   bool json = false;
   CommandLine line("plan",
                    "Shows where the memory budget would go and refuses what cannot fit. Loads nothing.");
+  line.example("-m model.gguf --memory 3GiB");
+  line.example("-m model.gguf -c 8192 --memory 3GiB --json");
+  line.example("-m model.gguf --route-trace run.routes   # recorded by weir run --route-trace run.routes");
   flags.add(line, EngineFlags::With::engine_and_ledger_flag);
   line.option("--route-trace", &trace_file, "advise a budget by this recorded routing of the model");
+  line.group(Group::output);
   line.flag("--json", &json, "one line of JSON on stdout instead of the table");
   if (!line.parse(arguments)) return 0;
   const Engine engine(flags.options());

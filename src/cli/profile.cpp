@@ -36,12 +36,16 @@ bool parse(Flags& f, const Arguments& arguments) {
       "profile",
       "Runs the frozen prompts with the timing ledger on and prints where decode's time goes, its "
       "largest block and the levers that attack it.");
+  line.example("-m model.gguf --memory 3GiB");
+  line.example("-m model.gguf --memory 3GiB --what-if");
   f.engine.add(line, EngineFlags::With::engine);
   line.option("--prompts", &f.prompts, "a prompt file or a folder of *.txt instead of the frozen prompts");
   line.option("-n,--predict", &f.n, 8, 1 << 20, "new tokens a prompt; default 128, with --what-if 64");
   line.option("--seed", &f.seed, "seed of the draws (default 1)");
+  line.group(Group::output);
   line.flag("--markdown", &f.markdown, "the report as Markdown");
   line.flag("--json", &f.json, "one line of JSON on stdout");
+  line.group(Group::first);
   line.flag("--what-if", &f.what_if,
             "delay each role in turn, on the first prompt, and print how much longer rounds get");
   line.option("--runs", &f.runs, 2, 1000, "with --what-if: generations of each role");

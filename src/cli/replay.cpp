@@ -33,6 +33,8 @@ bool parse(ReplayFlags& f, const Arguments& arguments) {
       "replay",
       "Replays a routing that --route-trace recorded: hit rates, bytes and predicted waits for any "
       "slots and policy, the Belady bound, reuse distances and skew.");
+  line.example("run.routes   # recorded by weir run --route-trace run.routes");
+  line.example("run.routes --slots 8,16,32 --measure model.gguf");
   line.positional("TRACE", &f.trace, "file of --route-trace");
   line.option("--slots", &f.slots, "expert slots in each layer, e.g. 4,8,16; default: a sweep");
   line.option("--memory", &f.memory, "the same as memory of the experts, e.g. 64MiB,1GiB");
@@ -44,6 +46,7 @@ bool parse(ReplayFlags& f, const Arguments& arguments) {
   line.option("--io", &f.io, "reads of --measure: auto, direct (unbuffered) or buffered");
   line.option("--ledger-json", &f.ledger_json, "predict waits with what this run's ledger hid and read");
   line.option("--svg", &f.svg, "draw hit rate against memory into this file");
+  line.group(Group::output);
   line.flag("--json", &f.json, "one line of JSON on stdout instead of the tables");
   if (!line.parse(arguments)) return false;
   if (f.trace.empty()) throw input_error("no trace: give a file that --route-trace recorded");

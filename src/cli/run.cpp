@@ -32,13 +32,18 @@ struct Flags {
 /// False where help was printed.
 bool parse(Flags& f, const Arguments& arguments) {
   CommandLine line("run", "Generates text from a prompt. Text goes to stdout, everything else to stderr.");
+  line.example("-m model.gguf -p \"The river\" -n 64");
+  line.example("-m model.gguf -f prompt.txt --memory 3GiB -c 4096");
+  line.example("-m model.gguf -p \"The river\" -n 64 --device cuda:0 --vram 24GiB");
+  line.example("-m model.gguf -p \"The river\" -n 64 --memory 3GiB --ledger 32");
   f.engine.add(line, EngineFlags::With::engine_and_ledger);
   line.option("-p,--prompt", &f.prompt, "prompt: raw text; special tokens are parsed, no escapes");
   line.option("-f,--file", &f.file, "file with the prompt; -, or neither this nor -p: standard input");
   line.option("-n,--predict,--n-predict", &f.n, -1, 1 << 30,
               "tokens to generate; -1: until the end of text or the context is full");
-  f.sampler.add(line);
   line.flag("--ignore-eos", &f.ignore_eos, "go on after the end-of-text token");
+  f.sampler.add(line);
+  line.group(Group::output);
   line.option("--logits", &f.logits, "write float32 logits of every evaluated position to this file");
   line.flag("--json", &f.json, "one line of JSON on stdout instead of text");
   line.flag("--hash-logits", &f.hash_logits,

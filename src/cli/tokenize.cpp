@@ -18,6 +18,7 @@ int tokenize(const Arguments& arguments) {
   std::optional<std::string> text_option;
   bool json = false, no_special = false, scored = false;
   CommandLine line("tokenize", "Prints the token ids and pieces of a text.");
+  line.example("-m model.gguf -p \"The river\"");
   line.option("-m,--model", &model_path, "model file");
   line.positional("MODEL", &positional, "model file, instead of -m");
   line.option("-p,--prompt", &text_option, "the text");
@@ -26,6 +27,7 @@ int tokenize(const Arguments& arguments) {
   line.flag("--scored", &scored,
             "as perplexity takes it: with the end token that the model asks for (add_eos_token); default: as "
             "run takes a prompt");
+  line.group(Group::output);
   line.flag("--json", &json, "one line of JSON on stdout");
   if (!line.parse(arguments)) return 0;
   if (model_path.empty()) model_path = positional;

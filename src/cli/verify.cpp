@@ -103,7 +103,9 @@ struct VerifyFlags {
     line.option("-f,--file", &file, "a prompt of your own, besides the built-in ones");
     line.option("-n,--predict", &predict, 1, 100'000, "new tokens a prompt; default 24, with --quick 8");
     line.flag("--quick", &quick, "one cell of each kind, two prompts, fewer tokens");
-    line.option("--plant-fault", &fault, "test: flip one bit in this cell, which verify must then report");
+    line.group(Group::tests);
+    line.option("--plant-fault", &fault, "flip one bit in this cell, which verify must then report");
+    line.group(Group::output);
     line.flag("--json", &json, "one line of JSON on stdout");
   }
 };
@@ -129,6 +131,7 @@ int verify(const Arguments& arguments) {
                    "instruction sets, on a GPU "
                    "through recordings, its own choice of tokens and against the CPU; any difference in "
                    "tokens or logits fails.");
+  line.example("-m model.gguf --quick");
   flags.add(line, EngineFlags::With::engine);
   own.add(line);
   if (!line.parse(arguments)) return 0;
