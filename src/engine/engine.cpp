@@ -73,6 +73,7 @@ Engine::Engine(const EngineOptions& options) : options_(options), model_(gguf::M
     if (tokenizer_->is_end(t)) end_tokens_.push_back(t);
   if (options_.threads == 0) options_.threads = available_processors();
   context_asked_ = options_.context != 0;
+  asked_chunk_ = options_.prefill_chunk;
   if (!context_asked_) options_.context = std::min(c.context, default_context);
   if (!options_.text.empty())
     text_bytes_ = options_.text.size() + tokenizer_->encode_bytes(options_.text, {});
@@ -161,15 +162,50 @@ PlanRequest Engine::plan_request(int chunk) const {
 }
 
 /// A wide prefill round is worth a tenth of the budget, never an expert's slot at the floor.
-bool Engine::chunk_fits(int chunk) const {
+bool Engine::chunk_fits(const PlanRequest& request, int chunk) const {
   if (on_device()) {
     const DevicePlanRequest r = device_plan_request(chunk);
     const uint64_t room = device_room(r);
     return r.scratch_bytes(r.context) <= room / 10 && device_bytes(r, r.context) <= room;
   }
-  if (chunk > widest_cpu_chunk) return false;
-  const PlanRequest r = plan_request(chunk);
-  return r.scratch_bytes <= budget_.bytes / 10 && plan_fits(r);
+  return chunk <= widest_cpu_chunk && request.scratch_bytes <= request.budget_bytes / 10 &&
+         plan_fits(request);
+}
+
+int Engine::choose_chunk(const RequestOfChunk& request) const {
+  const auto within_context = [&](int chunk) { return std::min(chunk, std::max(1, options_.context)); };
+  if (asked_chunk_ > 0) return within_context(asked_chunk_);
+  for (const int choice : chunk_choices)
+    if (const int chunk = within_context(choice); chunk_fits(request(chunk), chunk)) return chunk;
+  return narrowest_chunk();
+}
+
+int Engine::choose_chunk() const {
+  return choose_chunk([this](int chunk) { return plan_request(chunk); });
+}
+
+/// The smallest budget and the largest context are those of the narrowest round, so that running with exactly
+/// them works.
+ResidencyPlan Engine::make_plan_of(const RequestOfChunk& request) const {
+  const int chunk = choose_chunk(request);
+  ResidencyPlan plan = make_plan(request(chunk));
+  plan.prefill_chunk = chunk;
+  if (asked_chunk_ > 0) return plan;
+  const PlanRequest narrowest = request(narrowest_chunk());
+  plan.minimum_budget = floor_bytes(narrowest);
+  plan.largest_context = largest_context(narrowest);
+  return plan;
+}
+
+ResidencyPlan Engine::plan_for(uint64_t budget) const {
+  WEIR_CHECK(!on_device(), "the budget of {} is not --memory's", device_->name());
+  return make_plan_of([&](int chunk) {
+    PlanRequest r = plan_request(chunk);
+    r.budget_bytes = budget;
+    r.budget_source = "--memory";
+    r.expert_slots.reset();
+    return r;
+  });
 }
 
 int Engine::narrowest_chunk() const {
@@ -203,15 +239,6 @@ void Engine::shrink_context() {
   if (fitting > 0) wanted_context_ = wanted;
 }
 
-/// The one asked for, or the largest that is worth its scratch; within the context.
-int Engine::choose_chunk() const {
-  const auto within_context = [&](int chunk) { return std::min(chunk, std::max(1, options_.context)); };
-  if (options_.prefill_chunk > 0) return within_context(options_.prefill_chunk);
-  const auto* choice = std::find_if(std::begin(chunk_choices), std::end(chunk_choices),
-                                    [&](int c) { return chunk_fits(within_context(c)); });
-  return choice == std::end(chunk_choices) ? narrowest_chunk() : within_context(*choice);
-}
-
 void Engine::choose_plan() {
   const int most_experts = store_.most_experts();
   if (on_device() && options_.expert_slots && *options_.expert_slots < most_experts)
@@ -220,16 +247,14 @@ void Engine::choose_plan() {
         "it "
         "out, or use --device cpu",
         *options_.expert_slots, most_experts);
+  plan_ = make_plan_of([this](int chunk) { return plan_request(chunk); });
+  plan_.wanted_context = wanted_context_;
+  const int chunk = options_.prefill_chunk = plan_.prefill_chunk;
   // The smallest budget and the largest context are those of the narrowest round and the smallest rings, so
   // that running with exactly them works.
-  const bool automatic = options_.prefill_chunk == 0;
-  const int narrowest = narrowest_chunk(), chunk = choose_chunk();
-  options_.prefill_chunk = chunk;
-  plan_ = make_plan(plan_request(chunk));
-  plan_.wanted_context = wanted_context_;
   const LedgerOptions fitted = options_.ledger;
   if (fitted.enabled && fitted.fit) size_rings(rings(), 0);
-  const PlanRequest least = plan_request(automatic ? narrowest : chunk);
+  const PlanRequest least = plan_request(asked_chunk_ > 0 ? chunk : narrowest_chunk());
   options_.ledger = fitted;
   plan_.minimum_budget = floor_bytes(least);
   plan_.largest_context = largest_context(least);
@@ -240,8 +265,8 @@ void Engine::choose_plan() {
     warnings.push_back("the model has no routed experts: --expert-slots has no effect");
   warnings.insert(warnings.begin(), budget_.warnings.begin(), budget_.warnings.end());
   if (!on_device()) return;
-  plan_.device =
-      make_device_plan(device_plan_request(chunk), device_plan_request(automatic ? narrowest : chunk));
+  plan_.device = make_device_plan(device_plan_request(chunk),
+                                  device_plan_request(asked_chunk_ > 0 ? chunk : narrowest_chunk()));
   warnings.insert(warnings.end(), plan_.device->warnings.begin(), plan_.device->warnings.end());
 }
 

@@ -63,6 +63,10 @@ class Engine {
   const ModelConfig& config() const { return family_->config(); }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const ResidencyPlan& plan() const { return plan_; }
+  /// What opening these options with `budget` bytes as --memory would plan: this context, as many slots as
+  /// fit, and the prefill rounds that such a budget is worth, where none were asked for. Loads and changes
+  /// nothing. Throws as make_plan does. Not for a device that has all experts in memory of its own.
+  ResidencyPlan plan_for(uint64_t budget) const;
   const EngineOptions& options() const { return options_; }  ///< with defaults filled in
   int context() const { return options_.context; }
   Arithmetic arithmetic() const { return *options_.arithmetic; }
@@ -108,7 +112,11 @@ class Engine {
   /// Activations, scratch, batch and logits, in the device's memory.
   uint64_t working_bytes(int rows, int context) const;
   ScratchNeeds scratch_needs(int rows, int context) const;
-  bool chunk_fits(int chunk) const;
+  using RequestOfChunk = std::function<PlanRequest(int chunk)>;
+  bool chunk_fits(const PlanRequest& request, int chunk) const;
+  /// The chunk asked for, or the widest that the request's budget is worth; in today's context.
+  int choose_chunk(const RequestOfChunk& request) const;
+  ResidencyPlan make_plan_of(const RequestOfChunk& request) const;
   /// The chunk that takes least, in today's context.
   int narrowest_chunk() const;
   bool context_fits(int context);
@@ -165,6 +173,7 @@ class Engine {
   uint64_t text_bytes_ = 0, prompt_bytes_ = 0;  ///< what tokenising the text takes, with it; the text alone
   bool context_asked_ = false, observed_ = true;
   int wanted_context_ = 0;  ///< where it had to shrink
+  int asked_chunk_ = 0;     ///< --prefill-chunk; 0: chosen here
   ResidencyPlan plan_;
 
   Weights weights_;

@@ -100,8 +100,12 @@ void check_request(const PlanRequest& r, int most_experts) {
   throw Error(Error::Kind::input, reason);
 }
 
-void add_warnings(ResidencyPlan& plan, int floor) {
+void add_warnings(ResidencyPlan& plan, int floor, int most) {
   const PlanRequest& r = plan.request;
+  if (most > 0 && r.expert_slots.value_or(0) > most)
+    plan.warnings.push_back(
+        fmt::format("--expert-slots {}: the model has {} experts a layer: {} slots, all resident",
+                    *r.expert_slots, most, most));
   if (plan.all_resident || plan.slots >= 2 * floor) return;
   plan.warnings.push_back(fmt::format(
       "{} expert slots a layer, under twice the {} experts that a token uses: most experts will be "
@@ -182,7 +186,7 @@ ResidencyPlan make_plan(const PlanRequest& request) {
   plan.total_bytes = total_with(plan.slots);
   plan.headroom_bytes = request.budget_bytes - plan.total_bytes;
   plan.all_resident = plan.slots >= most;
-  add_warnings(plan, floor);
+  add_warnings(plan, floor, most);
   return plan;
 }
 

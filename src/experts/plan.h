@@ -35,7 +35,8 @@ struct PlanRequest {
 
 struct ResidencyPlan {
   PlanRequest request;
-  int slots = 0;  ///< per MoE layer (capped by the layer's experts)
+  int slots = 0;          ///< per MoE layer (capped by the layer's experts)
+  int prefill_chunk = 0;  ///< prompt rows in a round that the request's scratch is for, where an engine chose
   uint64_t kv_bytes = 0, slot_total_bytes = 0, headroom_bytes = 0, total_bytes = 0;
   uint64_t minimum_budget = 0;  ///< smallest budget that would run this request (slots at the floor)
   int largest_context = 0;      ///< largest context that this budget would hold with slots at the floor

@@ -103,9 +103,11 @@ TEST(Plan, AskedForSlotsAreGivenExactly) {
   const ResidencyPlan p = make_plan(r);
   EXPECT_EQ(p.slots, 9);
   EXPECT_EQ(p.slot_total_bytes, 9u * 3'500);
-  r.expert_slots = 400;
+  r.expert_slots = 400;  // more than there are, which it says
   r.budget_bytes = 1'000'000;
   EXPECT_EQ(make_plan(r).slots, 32);
+  EXPECT_THAT(make_plan(r).warnings.at(0),
+              HasSubstr("--expert-slots 400: the model has 32 experts a layer: 32 slots, all resident"));
 }
 
 TEST(Plan, SmallestBudgetAndLargestContextAreTight) {
