@@ -1,4 +1,4 @@
-// Slots to budgets through the plan's arithmetic, slots to hit rates through the replay.
+// Slots to budgets through the planner, slots to hit rates through the replay.
 #include "lab/slot_advice.h"
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/log.h"
 
 namespace weir::lab {
@@ -16,17 +17,16 @@ namespace {
 /// Replays each count of slots once.
 class Choices {
  public:
-  Choices(const ResidencyPlan& plan, const Demand& demand, ExpertPolicy policy, PhaseChoice phase)
-      : plan_(plan), demand_(demand), policy_(policy), phase_(phase) {}
+  Choices(const Planner& planner, uint64_t least, const Demand& demand, ExpertPolicy policy,
+          PhaseChoice phase)
+      : planner_(planner), least_(least), demand_(demand), policy_(policy), phase_(phase) {}
 
   const SlotChoice& at(int slots) {
     const auto known = made_.find(slots);
     if (known != made_.end()) return known->second;
-    PlanRequest request = plan_.request;
-    request.expert_slots = slots;
-    request.budget_bytes = UINT64_MAX;
-    return made_[slots] = {slots, make_plan(request).total_bytes,
-                           replay_total(demand_, slots, {policy_}, phase_)};
+    const ResidencyPlan plan = smallest_plan(planner_, least_, slots);
+    return made_[slots] = {plan.slots, plan.request.budget_bytes, plan.prefill_chunk,
+                           replay_total(demand_, plan.slots, {policy_}, phase_)};
   }
 
   /// The fewest slots that reach the rate, given that more slots never lower it.
@@ -44,7 +44,8 @@ class Choices {
   }
 
  private:
-  const ResidencyPlan& plan_;
+  const Planner& planner_;
+  const uint64_t least_;
   const Demand& demand_;
   ExpertPolicy policy_;
   PhaseChoice phase_;
@@ -56,43 +57,66 @@ double bytes_per_token(const BudgetAdvice& advice, const SlotChoice& c) {
 }
 
 std::string line(const BudgetAdvice& advice, const std::string& label, const SlotChoice& c) {
-  return fmt::format("  {:<14}{:>5} slots{:>9.2f} % hits{:>11} a token  budget {:>8} (--memory {})\n", label,
+  return fmt::format("  {:<14}{:>5} slots{:>9.2f} % hits{:>11} a token  budget {:>8}\n    {}\n", label,
                      c.slots, 100 * c.traffic.hit_rate(),
                      human_bytes(static_cast<uint64_t>(bytes_per_token(advice, c))),
-                     human_bytes(c.budget_bytes), c.budget_bytes);
+                     human_bytes(c.budget_bytes), advice_command(advice, c));
 }
 
 nlohmann::ordered_json choice_json(const BudgetAdvice& advice, const SlotChoice& c) {
-  return {{"expert_slots", c.slots},          {"budget_bytes", c.budget_bytes},
-          {"hits", c.traffic.hits},           {"misses", c.traffic.misses},
-          {"hit_rate", c.traffic.hit_rate()}, {"bytes_per_token", bytes_per_token(advice, c)}};
+  return {{"expert_slots", c.slots},
+          {"budget_bytes", c.budget_bytes},
+          {"prefill_chunk", c.prefill_chunk},
+          {"hits", c.traffic.hits},
+          {"misses", c.traffic.misses},
+          {"hit_rate", c.traffic.hit_rate()},
+          {"bytes_per_token", bytes_per_token(advice, c)},
+          {"command", advice_command(advice, c)}};
 }
 
 }  // namespace
 
-BudgetAdvice advise_budget(const ResidencyPlan& plan, int chunk, const RouteTrace& trace,
-                           const std::string& name, ExpertPolicy policy, const std::vector<double>& targets) {
-  require_calls(trace, name);
+/// Each step takes what the slots would need beside the rounds of the budget at hand. No budget between the
+/// two has them: its rounds are as wide or wider, and take as much or more.
+ResidencyPlan smallest_plan(const Planner& planner, uint64_t least, int slots) {
+  for (uint64_t budget = least;;) {
+    ResidencyPlan plan = planner(budget);
+    if (plan.slots >= slots) return plan;
+    PlanRequest wanted = plan.request;
+    wanted.expert_slots = slots;
+    wanted.budget_bytes = UINT64_MAX;
+    const uint64_t needed = make_plan(wanted).total_bytes;
+    WEIR_CHECK(needed > budget, "{} slots fit {} bytes, but the plan has {}", slots, budget, plan.slots);
+    budget = needed;
+  }
+}
+
+BudgetAdvice advise_budget(const ResidencyPlan& plan, const Planner& planner, const RouteTrace& trace,
+                           const AdviceRequest& request) {
+  require_calls(trace, request.trace_name);
   const Demand demand = make_demand(trace);
   BudgetAdvice advice;
-  advice.trace = name;
-  advice.policy = policy;
-  advice.prefill_chunk = chunk;
-  advice.phase = choose_phase(demand, name, "");
+  advice.trace = request.trace_name;
+  advice.command = request.command;
+  advice.policy = request.policy;
+  advice.phase = choose_phase(demand, request.trace_name, "");
   advice.tokens = tokens_in(demand, advice.phase);
-  Choices choices(plan, demand, policy, advice.phase);
+  Choices choices(planner, plan.minimum_budget, demand, request.policy, advice.phase);
   const int most = most_experts(trace.header);
   advice.current = choices.at(std::min(plan.slots, most));
   advice.resident = choices.at(most);
-  for (const double target : targets)
+  for (const double target : request.targets)
     advice.targets.push_back({target, choices.reaching(target, trace.header.top_k, most)});
   return advice;
 }
 
+std::string advice_command(const BudgetAdvice& advice, const SlotChoice& choice) {
+  return fmt::format("{} --memory {} -p PROMPT", advice.command, choice.budget_bytes);
+}
+
 std::string advice_text(const BudgetAdvice& advice) {
-  std::string out =
-      fmt::format("by {} ({} tokens, {}, {}), with --prefill-chunk {}:\n", advice.trace, advice.tokens,
-                  phase_choice_name(advice.phase), policy_name(advice.policy), advice.prefill_chunk);
+  std::string out = fmt::format("by {} ({} tokens, {}, {}):\n", advice.trace, advice.tokens,
+                                phase_choice_name(advice.phase), policy_name(advice.policy));
   out += line(advice, "this plan", advice.current);
   for (const auto& target : advice.targets) {
     const std::string label = fmt::format("for {:g} %", 100 * target.hit_rate);
@@ -116,7 +140,6 @@ nlohmann::ordered_json advice_json(const BudgetAdvice& advice) {
           {"policy", policy_name(advice.policy)},
           {"phase", phase_choice_name(advice.phase)},
           {"tokens", advice.tokens},
-          {"prefill_chunk", advice.prefill_chunk},
           {"current", choice_json(advice, advice.current)},
           {"targets", targets},
           {"all_resident", choice_json(advice, advice.resident)}};

@@ -1,4 +1,6 @@
 // weir replay and weir plan --route-trace as a user meets them.
+#include <unistd.h>
+
 #include "cli/weir.h"
 
 namespace weir::test {
@@ -117,12 +119,67 @@ TEST_F(CliReplay, AdvisedBudgetsGiveTheSlotsTheyPromise) {
   for (const auto& target : advice["targets"]) {
     if (!target["reached"]) continue;
     ++reached;
-    const auto again = json_answer(weir(
-        {"plan", "-m", model_, "-t", "1", "--memory", std::to_string(target["budget_bytes"].get<uint64_t>()),
-         "--prefill-chunk", std::to_string(advice["prefill_chunk"].get<int>()), "--json"}));
+    const auto again = json_answer(weir({"plan", "-m", model_, "-t", "1", "--memory",
+                                         std::to_string(target["budget_bytes"].get<uint64_t>()), "--json"}));
     EXPECT_EQ(again["expert_slots"], target["expert_slots"]);
   }
   EXPECT_GT(reached, 0);
+}
+
+/// A command as it was printed, run by a shell; `more` follows it.
+ProcessResult pasted(std::string command, const std::string& more) {
+  EXPECT_EQ(command.rfind("weir run ", 0), 0u) << command;
+  const size_t prompt = command.find(" -p PROMPT");
+  EXPECT_NE(prompt, std::string::npos) << command;
+  command.replace(prompt, 10, " -p 'the river'");
+  ProcessOptions options;
+  options.command = {"/bin/sh", "-c", weir_binary() + command.substr(4) + more};
+  options.environment = {{"WEIR_LEDGER", ""}};
+  options.timeout_seconds = 120;
+  return run_process(options);
+}
+
+TEST_F(CliReplay, EveryRowOfAdviceIsACommandThatHolds) {
+  // A model in which a budget that is worth a wider prefill round has fewer slots than one before it.
+  const std::string model = dir_.file("it's a model.gguf"), again = dir_.file("again");
+  ASSERT_EQ(symlink(pocket_model().c_str(), model.c_str()), 0);
+  model_ = model;
+  const std::string trace = record({"-c", "256", "-n", "64"});
+  const Arguments plan{"plan",           "-m", model, "-t", "1", "-c", "256", "--memory", "1GiB",
+                       "--expert-slots", "8"};
+  const ProcessResult text = weir(plan + Arguments{"--route-trace", trace});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  const auto advice = json_answer(weir(plan + Arguments{"--route-trace", trace, "--json"}))["advice"];
+  std::vector<nlohmann::json> rows{advice["current"], advice["all_resident"]};
+  for (const auto& target : advice["targets"])
+    if (target["reached"]) rows.push_back(target);
+  ASSERT_GE(rows.size(), 3u);
+  EXPECT_EQ(advice["current"]["expert_slots"], 8);
+  EXPECT_EQ(advice["all_resident"]["expert_slots"], 32);
+  for (const auto& row : rows) {
+    const std::string command = row["command"], slots = std::to_string(row["expert_slots"].get<int>());
+    SCOPED_TRACE(command);
+    EXPECT_NE(text.out.find("    " + command + "\n"), std::string::npos) << text.out;
+    const ProcessResult run =
+        pasted(command, " -n 64 --greedy --ignore-eos --json --route-trace '" + again + "'");
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_NE(run.err.find(slots + " of 32 experts"), std::string::npos) << run.err;
+    // The run's own counts are those of its slots, and its decode hit rate is the one that was promised.
+    const auto all = json_answer(
+        weir({"replay", again, "--slots", slots, "--policy", "lfu", "--phase", "all", "--json"}))["rows"][0];
+    EXPECT_EQ(json_answer(run)["experts"]["hits"], all["hits"]);
+    const auto decode = json_answer(weir(
+        {"replay", again, "--slots", slots, "--policy", "lfu", "--phase", "decode", "--json"}))["rows"][0];
+    EXPECT_EQ(decode["hits"], row["hits"]);
+    EXPECT_EQ(decode["misses"], row["misses"]);
+    // And no smaller budget has these slots.
+    const std::string less = std::to_string(row["budget_bytes"].get<uint64_t>() - 1);
+    const ProcessResult below =
+        weir({"plan", "-m", model, "-t", "1", "-c", "256", "--memory", less, "--json"});
+    if (below.exit_code == 0) {
+      EXPECT_LT(json_answer(below)["expert_slots"], row["expert_slots"]);
+    }
+  }
 }
 
 }  // namespace

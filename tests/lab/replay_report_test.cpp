@@ -105,11 +105,50 @@ ResidencyPlan small_plan(int slots) {
   return make_plan(r);
 }
 
+/// Rounds are wider where the budget is worth them, as in an engine; scratch grows with them.
+ResidencyPlan plan_of_budget(uint64_t budget) {
+  ResidencyPlan plan = small_plan(3);
+  PlanRequest r = plan.request;
+  r.expert_slots.reset();
+  r.budget_bytes = budget;
+  const bool wide = budget >= 30'000;
+  r.scratch_bytes = wide ? 9000 : 500;
+  plan = make_plan(r);
+  plan.prefill_chunk = wide ? 64 : 8;
+  return plan;
+}
+
+TEST(BudgetAdvice, TheSmallestBudgetIsFoundThoughWiderRoundsTakeSlots) {
+  constexpr uint64_t least = 10'500 + 2 * 4500;
+  EXPECT_LT(plan_of_budget(30'000).slots, plan_of_budget(29'999).slots);
+  for (int slots = 2; slots <= 8; ++slots) {
+    uint64_t budget = least;
+    while (plan_of_budget(budget).slots < slots) budget += 100;  // of which every item is a multiple
+    const ResidencyPlan found = smallest_plan(plan_of_budget, least, slots);
+    EXPECT_EQ(found.request.budget_bytes, budget) << slots;
+    EXPECT_GE(found.slots, slots);
+    if (slots > 2) {
+      EXPECT_LT(plan_of_budget(budget - 1).slots, slots);
+    }
+  }
+}
+
+AdviceRequest advice_request(ExpertPolicy policy) { return {"t", "weir run -m x", policy}; }
+
+/// The engine's, with rounds of one width.
+ResidencyPlan one_width(uint64_t budget) {
+  PlanRequest r = small_plan(3).request;
+  r.expert_slots.reset();
+  r.budget_bytes = budget;
+  return make_plan(r);
+}
+
 TEST(BudgetAdvice, NamesTheFewestSlotsThatReachATarget) {
   test::TraceShape shape;
   shape.rounds = 2000;
   const RouteTrace trace = test::random_trace(shape);
-  const BudgetAdvice advice = advise_budget(small_plan(3), 64, trace, "t", ExpertPolicy::lfu);
+  const BudgetAdvice advice =
+      advise_budget(small_plan(3), one_width, trace, advice_request(ExpertPolicy::lfu));
   const Demand demand = make_demand(trace);
   EXPECT_EQ(advice.current.slots, 3);
   EXPECT_EQ(advice.current.budget_bytes, 10'000u + 3 * 4500);
@@ -126,7 +165,7 @@ TEST(BudgetAdvice, NamesTheFewestSlotsThatReachATarget) {
     EXPECT_EQ(target.choice->budget_bytes, 10'000u + static_cast<unsigned>(slots) * 4500);
     EXPECT_DOUBLE_EQ(target.choice->traffic.hit_rate(), rate(slots));
   }
-  EXPECT_THAT(advice_text(advice), HasSubstr("with --prefill-chunk 64"));
+  EXPECT_THAT(advice_text(advice), HasSubstr("\n    weir run -m x --memory 23500 -p PROMPT\n"));
   EXPECT_EQ(advice_json(advice)["targets"].size(), 4u);
 }
 
@@ -134,7 +173,7 @@ TEST(BudgetAdvice, SaysWhereATargetIsOutOfReach) {
   test::TraceShape shape;
   shape.rounds = 20;  // first uses weigh too much
   const BudgetAdvice advice =
-      advise_budget(small_plan(8), 64, test::random_trace(shape), "t", ExpertPolicy::lru);
+      advise_budget(small_plan(8), one_width, test::random_trace(shape), advice_request(ExpertPolicy::lru));
   EXPECT_FALSE(advice.targets.back().choice);
   EXPECT_THAT(advice_text(advice), HasSubstr("for 99 %      not reached by this trace"));
   EXPECT_EQ(advice_json(advice)["targets"][3]["reached"], false);
