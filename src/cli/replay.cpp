@@ -37,7 +37,11 @@ bool parse(ReplayFlags& f, const Arguments& arguments) {
   line.example("run.routes --slots 8,16,32 --measure model.gguf");
   line.positional("TRACE", &f.trace, "file of --route-trace");
   line.option("--slots", &f.slots, "expert slots in each layer, e.g. 4,8,16; default: a sweep");
-  line.option("--memory", &f.memory, "the same as memory of the experts, e.g. 64MiB,1GiB");
+  line.option("--expert-memory", &f.memory, "the same as memory of the experts alone, e.g. 64MiB,1GiB");
+  line.hint(
+      "--memory",
+      "replay --memory: --memory is a whole process's budget, which weir plan -m MODEL --route-trace TRACE "
+      "finds; memory of the experts alone is --expert-memory");
   line.option("--policy", &f.policies, "lfu, lru or both");
   line.option("--phase", &f.phase,
               "which rounds to count: prefill, decode, verify or all; default: decode where there is any");
@@ -74,14 +78,19 @@ int slot_count(const std::string& text, const RouteTraceHeader& header) {
   if (slots < header.top_k)
     throw input_error("--slots {}: a token uses {} experts of a layer at once; use at least {}", slots,
                       header.top_k, header.top_k);
-  return std::min(slots, lab::most_experts(header));
+  const int most = lab::most_experts(header);
+  if (slots > most)
+    log_warning(fmt::format("--slots {}: the model has {} experts a layer: {} slots, all resident", slots,
+                            most, most));
+  return std::min(slots, most);
 }
 
 int slots_of_memory(const std::string& text, const RouteTraceHeader& header) {
-  const int slots = lab::slots_in_memory(header, parse_bytes("--memory", text));
+  const int slots = lab::slots_in_memory(header, parse_bytes("--expert-memory", text));
   if (slots < header.top_k)
-    throw input_error("--memory {}: holds {} experts a layer, a token uses {} at once; use at least {} bytes",
-                      text, slots, header.top_k, lab::slots_memory(header, header.top_k));
+    throw input_error(
+        "--expert-memory {}: holds {} experts a layer, a token uses {} at once; use at least {} bytes", text,
+        slots, header.top_k, lab::slots_memory(header, header.top_k));
   return slots;
 }
 
@@ -91,7 +100,8 @@ std::vector<int> chosen_slots(const ReplayFlags& f, const RouteTraceHeader& head
   if (!f.slots.empty())
     for (const auto& item : items("--slots", f.slots)) slots.push_back(slot_count(item, header));
   if (!f.memory.empty())
-    for (const auto& item : items("--memory", f.memory)) slots.push_back(slots_of_memory(item, header));
+    for (const auto& item : items("--expert-memory", f.memory))
+      slots.push_back(slots_of_memory(item, header));
   return slots;
 }
 

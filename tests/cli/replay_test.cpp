@@ -79,8 +79,8 @@ TEST_F(CliReplay, BadInputIsRefusedInOneLine) {
   expect_refused(weir({"replay", trace, "--slots", "4,,8"}), {"--slots '4,,8'"});
   expect_refused(weir({"replay", trace, "--slots", "four"}), {"'four'"});
   expect_refused(weir({"replay", trace, "--slots", "99999999999"}), {"99999999999"});
-  expect_refused(weir({"replay", trace, "--memory", "1B"}), {"--memory 1B", "at least"});
-  expect_refused(weir({"replay", trace, "--memory", "much"}), {"--memory", "much"});
+  expect_refused(weir({"replay", trace, "--expert-memory", "1B"}), {"--expert-memory 1B", "at least"});
+  expect_refused(weir({"replay", trace, "--expert-memory", "much"}), {"--expert-memory", "much"});
   expect_refused(weir({"replay", trace, "--policy", "fifo"}), {"fifo", "lfu and lru"});
   expect_refused(weir({"replay", trace, "--phase", "verify"}), {"verify", "prefill (", "decode ("});
   expect_refused(weir({"replay", trace, "--ledger-json", trace}), {"not a ledger"});
@@ -180,6 +180,27 @@ TEST_F(CliReplay, EveryRowOfAdviceIsACommandThatHolds) {
       EXPECT_LT(json_answer(below)["expert_slots"], row["expert_slots"]);
     }
   }
+}
+
+TEST_F(CliReplay, MemoryMeansTheWholeBudgetEverywhere) {
+  const std::string trace = record();
+  expect_refused(weir({"replay", trace, "--memory", "1MiB"}),
+                 {"replay --memory", "weir plan", "--expert-memory"});
+  EXPECT_EQ(weir({"replay", trace, "--expert-memory", "1MiB"}).exit_code, 0);
+}
+
+TEST_F(CliReplay, SlotsBeyondTheExpertsSayWhatBecameOfThem) {
+  const std::string trace = record();
+  const ProcessResult replay = weir({"replay", trace, "--slots", "99", "--json"});
+  EXPECT_EQ(json_answer(replay)["rows"][0]["slots"], 8);
+  EXPECT_NE(replay.err.find("--slots 99: the model has 8 experts a layer: 8 slots, all resident"),
+            std::string::npos)
+      << replay.err;
+  const ProcessResult plan = weir({"plan", model_, "--memory", "1GiB", "--expert-slots", "64"});
+  EXPECT_NE(plan.err.find("--expert-slots 64: the model has 8 experts a layer: 8 slots, all resident"),
+            std::string::npos)
+      << plan.err;
+  EXPECT_EQ(weir({"plan", model_, "--memory", "1GiB", "--expert-slots", "8"}).err, "");
 }
 
 }  // namespace
