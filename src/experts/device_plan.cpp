@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quantity.h"
 
 namespace weir {
 namespace {
@@ -32,8 +33,12 @@ std::string exact(uint64_t bytes) { return fmt::format("{} ({} bytes)", human_by
   } else {
     text += fmt::format("; no context fits in {}", room);
     if (r.expert_bytes > 0)
-      text += ": streaming to a GPU is not available, all experts must fit (--device cpu streams them)";
+      text += ": streaming to a GPU is not available, all experts must fit";
   }
+  std::string remedy = plan.largest_context > 0 ? fmt::format("-c {}", plan.largest_context) : "";
+  if (plan.minimum_budget <= free)
+    remedy += fmt::format("{}--vram {}", remedy.empty() ? "" : " or ", typed_bytes(plan.minimum_budget));
+  text += "; try " + (remedy.empty() ? "--device cpu" : remedy);
   throw Error(Error::Kind::input, text);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quantity.h"
 
 namespace weir {
 namespace {
@@ -74,6 +75,17 @@ void check_request(const PlanRequest& r, int most_experts) {
                       most_experts);
 }
 
+/// What to type instead: options that are enough each by itself, the one that gives up least first.
+/// `fitting`: slots that the budget holds where more were asked for, else 0.
+std::string remedies(const ResidencyPlan& plan, int slots, int fitting, uint64_t needed) {
+  std::string text;
+  if (fitting > 0)
+    text = fmt::format("--expert-slots {} or ", fitting);
+  else if (slots <= plan.request.top_k && plan.largest_context > 0)
+    text = fmt::format("-c {} or ", plan.largest_context);
+  return text + "--memory " + typed_bytes(needed);
+}
+
 [[noreturn]] void refuse(const ResidencyPlan& plan, int slots) {
   const PlanRequest& r = plan.request;
   const bool moe = slots > 0;
@@ -81,8 +93,9 @@ void check_request(const PlanRequest& r, int most_experts) {
   std::string reason = fmt::format("a context of {}{} needs {}; the budget ({}) is {}", r.context,
                                    moe ? fmt::format(" with {} expert slots a layer", slots) : "",
                                    exact(needed), r.budget_source, exact(r.budget_bytes));
+  int fitting = 0;
   if (slots > r.top_k && plan.minimum_budget <= r.budget_bytes) {
-    const int fitting = largest(r.top_k, slots, [&](int s) {
+    fitting = largest(r.top_k, slots, [&](int s) {
       return sum(fixed_bytes(r, r.context), slot_bytes(r, s)) <= r.budget_bytes;
     });
     reason += fmt::format("; {} expert slots would fit", fitting);
@@ -97,6 +110,7 @@ void check_request(const PlanRequest& r, int most_experts) {
   } else {
     reason += "; no context fits in this budget";
   }
+  reason += "; try " + remedies(plan, slots, fitting, needed);
   throw Error(Error::Kind::input, reason);
 }
 
@@ -252,9 +266,10 @@ std::string describe_plan(const ResidencyPlan& plan) {
     }
     if (std::string_view(item.key) == "kv") note = context_note(r);
     if (std::string_view(item.key) == "expert_slots" && layers > 0)
-      note = fmt::format("{} of {} experts on each of {} layers, {} in all{}", plan.slots,
-                         *std::max_element(r.experts.begin(), r.experts.end()), layers,
-                         human_bytes(all_expert_bytes(r)), plan.all_resident ? ": resident" : "");
+      note = fmt::format("{} of {} experts on each of {}, {} in all{}", plan.slots,
+                         *std::max_element(r.experts.begin(), r.experts.end()),
+                         quantity(static_cast<uint64_t>(layers), "layer"), human_bytes(all_expert_bytes(r)),
+                         plan.all_resident ? ": resident" : "");
     out += item_line(item, r.budget_bytes, note);
   }
   out += fmt::format("  smallest budget for this context {}, largest context in this budget {}\n",

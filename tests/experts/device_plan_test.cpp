@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "experts/plan.h"
 
 namespace weir {
@@ -84,8 +85,9 @@ TEST(DevicePlan, WhatIsNotFreeIsRefusedWhateverTheBudget) {
   EXPECT_THAT(text, HasSubstr("(" + bytes + " bytes) of its memory, 14.0 GiB of them routed experts"));
   EXPECT_THAT(text, HasSubstr("the budget (--vram) is 95.0 GiB (102005473280 bytes), and 18.1 GiB (" +
                               std::to_string(needed - 1) + " bytes) are free"));
-  EXPECT_THAT(text, HasSubstr("(" + bytes +
-                              " bytes), more than is free; the largest context in what is free is 999"));
+  EXPECT_THAT(
+      text, HasSubstr("(" + bytes +
+                      " bytes), more than is free; the largest context in what is free is 999; try -c 999"));
   r.context = 999;
   EXPECT_EQ(refusal(r), "fits");
   r.memory.free = 10 * gib;
@@ -101,8 +103,10 @@ TEST(DevicePlan, ARefusalsNumbersFitAndOneLessOrMoreDoesNot) {
   EXPECT_THAT(text, HasSubstr("a context of 1000 needs"));
   EXPECT_THAT(text, HasSubstr("14.0 GiB of them routed experts"));
   const int largest = largest_device_context(r);
-  EXPECT_THAT(text, HasSubstr("the largest context in this budget is " + std::to_string(largest)));
   ASSERT_GT(largest, 0);
+  EXPECT_THAT(text,
+              HasSubstr(fmt::format("the largest context in this budget is {0}; try -c {0} or --vram {1}",
+                                    largest, typed_bytes(device_bytes(r, 1000)))));
   r.context = largest;
   EXPECT_EQ(refusal(r), "fits");
   r.context = largest + 1;
@@ -118,9 +122,12 @@ TEST(DevicePlan, WhereNoContextFitsTheCpuIsNamed) {
   DevicePlanRequest r = request();
   r.vram = 10 * gib;
   EXPECT_THAT(refusal(r), HasSubstr("no context fits in this budget: streaming to a GPU is not available"));
+  r.memory.free = 11 * gib;
+  EXPECT_THAT(refusal(r), ::testing::EndsWith("; try --device cpu"));
+  r.memory.free = 90 * gib;
   r.expert_bytes = 0;
   r.vram = gib;
-  EXPECT_THAT(refusal(r), ::testing::EndsWith("no context fits in this budget"));
+  EXPECT_THAT(refusal(r), HasSubstr("no context fits in this budget; try --vram "));
 }
 
 TEST(DevicePlan, BothMemoriesAreShown) {

@@ -139,7 +139,7 @@ TEST(Plan, BelowTheFloorIsRefusedWithTheNumbersThatFit) {
       refusal(r),
       "a context of 10 with 4 expert slots a layer needs 43.0 KiB (44000 bytes); the budget (--memory) is "
       "42.0 KiB (43000 bytes); the smallest budget for this context is 43.0 KiB (44000 bytes) with 4 expert "
-      "slots; the largest context in this budget is 5");
+      "slots; the largest context in this budget is 5; try -c 5 or --memory 0.1MiB");
   r.budget_bytes = 41'000;
   EXPECT_THAT(refusal(r), HasSubstr("no context fits in this budget"));
   r.budget_bytes = 0;
@@ -151,6 +151,7 @@ TEST(Plan, TooManyAskedForSlotsAreRefusedWithThoseThatFit) {
   r.expert_slots = 30;
   EXPECT_THAT(refusal(r), HasSubstr("with 30 expert slots a layer needs"));
   EXPECT_THAT(refusal(r), HasSubstr("; 20 expert slots would fit;"));
+  EXPECT_THAT(refusal(r), HasSubstr("; try --expert-slots 20 or --memory 0.1MiB"));
   r.expert_slots = 3;
   EXPECT_EQ(refusal(r), "--expert-slots 3: a token uses 4 experts of a layer at once; use at least 4");
 }
