@@ -40,5 +40,7 @@ ab ab-advice-pocket "$pocket" "-c 512 -n 128 --expert-slots 12 --io buffered" "-
 take run-for-replay.txt build/weir run -m "$pocket" -f prompts/medium.txt -n 512 --ignore-eos --seed 1 --temp 0.2 --expert-slots 8 \
   --route-trace "$out/pocket.routes" --ledger-json "$out/pocket.ledger.json"
 take replay-pocket.txt build/weir replay "$out/pocket.routes" --slots 4,8,12,16,24,32 --policy lfu,lru --phase decode \
-  --ledger-json "$out/pocket.ledger.json" --svg "$out/replay-pocket.svg"
+  --ledger-json "$out/pocket.ledger.json"
+take replay-curve.txt build/weir replay "$out/pocket.routes" -m "$pocket" --slots 4,6,8,10,12,14,16,18,20,22,24,26,28,30,32 \
+  --phase decode --svg "$out/replay-pocket.svg"
 ab ab-slots-m16s "$skewed" "-c 512 -n 16" "--expert-slots 16" "--expert-slots 32"

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -17,13 +18,15 @@
 #include "experts/plan.h"
 #include "lab/read_cost.h"
 #include "lab/replay_report.h"
+#include "text/tokenizer.h"
 
 namespace weir::cli {
 
 namespace {
 
 struct ReplayFlags {
-  std::string trace, slots, memory, policies = "lfu,lru", phase, measure, io = "auto", ledger_json, svg;
+  std::string trace, model, slots, memory, policies = "lfu,lru", phase, measure, io = "auto", ledger_json,
+                                           svg;
   float read_rate = 0;
   bool json = false;
 };
@@ -36,6 +39,7 @@ bool parse(ReplayFlags& f, const Arguments& arguments) {
   line.example("run.routes   # recorded by weir run --route-trace run.routes");
   line.example("run.routes --slots 8,16,32 --measure model.gguf");
   line.positional("TRACE", &f.trace, "file of --route-trace");
+  line.option("-m,--model", &f.model, "the trace's model, to be named in the report and the drawing");
   line.option("--slots", &f.slots, "expert slots in each layer, e.g. 4,8,16; default: a sweep");
   line.option("--expert-memory", &f.memory, "the same as memory of the experts alone, e.g. 64MiB,1GiB");
   line.hint(
@@ -116,6 +120,16 @@ std::vector<ExpertPolicy> chosen_policies(const std::string& text) {
   return policies;
 }
 
+void name_model(const std::string& path, lab::ReplayReport& report) {
+  const auto model = gguf::Model::open(path);
+  lab::require_same_model(report.header, report.trace, model);
+  report.model = path;
+  const auto name = model.metadata().find("general.name");
+  const auto* text = name == model.metadata().end() ? nullptr : std::get_if<std::string>(&name->second.data);
+  if (text) report.model_name = printable(replace_invalid_utf8(*text));
+  if (report.model_name.empty()) report.model_name = std::filesystem::path(path).stem().string();
+}
+
 /// Where the rate and what reads hide behind come from; the options outrank the ledger's own rate.
 void choose_wait(const ReplayFlags& f, lab::ReplayReport& report) {
   if (!f.ledger_json.empty()) {
@@ -152,6 +166,7 @@ int replay(const Arguments& arguments) {
   lab::ReplayReport report;
   report.trace = f.trace;
   report.header = trace.header;
+  if (!f.model.empty()) name_model(f.model, report);
   report.phase = lab::choose_phase(demand, f.trace, f.phase);
   report.tokens = demand.tokens;
   report.rounds = demand.rounds;

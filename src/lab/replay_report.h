@@ -12,7 +12,8 @@
 namespace weir::lab {
 
 struct ReplayReport {
-  std::string trace;  ///< path
+  std::string trace;              ///< path
+  std::string model, model_name;  ///< path and name, where it was given: empty otherwise
   RouteTraceHeader header;
   PhaseChoice phase;
   std::array<uint64_t, phase_count> tokens{}, rounds{};  ///< of the whole trace

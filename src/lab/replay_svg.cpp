@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
+#include "base/quantity.h"
 #include "lab/replay_report.h"
 
 namespace weir::lab {
@@ -98,7 +100,8 @@ std::string titles(const ReplayReport& r) {
   return text_at(left, 26, "start", "Expert hit rate against memory",
                  " font-size=\"17\" font-weight=\"600\"") +
          text_at(left, 46, "start",
-                 fmt::format("{}: {} tokens{}", file, r.reported_tokens(),
+                 fmt::format("{}{}: {}{}", r.model_name.empty() ? "" : r.model_name + ", ", file,
+                             quantity(r.reported_tokens(), "token"),
                              r.phase ? fmt::format(" of {}", phase_name(*r.phase)) : ""),
                  " fill=\"#555\"");
 }
@@ -157,6 +160,33 @@ std::string curve(const ReplayReport& r, const Style& style, const Scale& scale)
          marks;
 }
 
+/// Where the first policy first reaches 80 and 90 %, among the counts that were replayed: a line down to the
+/// memory it takes, and both in words.
+std::string crossings(const ReplayReport& r, const Scale& scale) {
+  if (r.rows.empty()) return "";
+  const Style& style = style_of(r.rows.front());
+  std::string out;
+  for (const int percent : {80, 90}) {
+    const auto row = std::find_if(r.rows.begin(), r.rows.end(), [&](const ReplayRow& it) {
+      return &style_of(it) == &style && it.total.hit_rate() >= percent / 100.0;
+    });
+    if (row == r.rows.end()) continue;
+    const double x = scale.x(static_cast<double>(row->memory_bytes)), base = top + plot_height;
+    const double y = Scale::y(row->total.hit_rate());
+    out += fmt::format(
+        "<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\" "
+        "stroke-dasharray=\"2 3\"/>\n<circle cx=\"{0:.1f}\" cy=\"{1:.1f}\" r=\"7\" fill=\"none\" "
+        "stroke=\"{3}\" stroke-width=\"2\"/>\n",
+        x, y, base, style.colour);
+    // Upright, left of its line: two crossings can be close.
+    out += text_at(0, 0, "start",
+                   fmt::format("{} %: {} slots, {}", percent, row->slots, human_bytes(row->memory_bytes)),
+                   fmt::format(" fill=\"{}\" transform=\"translate({:.1f} {:.1f}) rotate(-90)\"",
+                               style.colour, x - 5, base - 6));
+  }
+  return out;
+}
+
 /// Bottom right: curves that rise leave that corner free.
 std::string legend(const ReplayReport& r) {
   constexpr double row_height = 21, box_width = 168;
@@ -193,7 +223,7 @@ std::string replay_svg(const ReplayReport& report) {
   out += titles(report) + axes(scale) + slot_axis(report, scale);
   for (auto style = std::rbegin(styles); style != std::rend(styles); ++style)
     out += curve(report, *style, scale);  // the first policy on top
-  return out + legend(report) + "</svg>\n";
+  return out + crossings(report, scale) + legend(report) + "</svg>\n";
 }
 
 }  // namespace weir::lab

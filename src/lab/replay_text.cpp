@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "lab/replay_report.h"
 
 namespace weir::lab {
@@ -36,13 +37,14 @@ std::string head(const ReplayReport& r) {
     bytes.push_back(r.header.expert_bytes[l]);
   }
   std::string out =
-      fmt::format("{}: {} layers of {} experts, {} for each token; an expert is {}, all are {}\n", r.trace,
-                  experts.size(), range_of(experts, plain), r.header.top_k, range_of(bytes, human_bytes),
+      fmt::format("{}{}: {} of {} experts, {} for each token; an expert is {}, all are {}\n", r.trace,
+                  r.model_name.empty() ? "" : " of " + r.model_name, quantity(experts.size(), "layer"),
+                  range_of(experts, plain), r.header.top_k, range_of(bytes, human_bytes),
                   human_bytes(slots_memory(r.header, most_experts(r.header))));
   for (size_t p = 0; p < r.tokens.size(); ++p)
     if (r.tokens[p] > 0)
-      out += fmt::format("  {:<8}{:>9} tokens in {} rounds\n", phase_name(static_cast<Phase>(p)), r.tokens[p],
-                         r.rounds[p]);
+      out += fmt::format("  {:<8}{:>9} {} in {}\n", phase_name(static_cast<Phase>(p)), r.tokens[p],
+                         r.tokens[p] == 1 ? "token" : "tokens", quantity(r.rounds[p], "round"));
   if (!r.has_rate()) return out + "no waits are predicted: give --read-rate, --measure or --ledger-json\n";
   out += fmt::format("reads: {:.0f} us a call and {:.2f} GB/s, {}\n", r.wait.latency_ns / 1e3,
                      r.wait.bytes_per_second / 1e9, r.rate_source);

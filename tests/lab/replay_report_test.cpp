@@ -90,6 +90,23 @@ TEST(ReplayReport, CurveHasALineForEachContenderAndEscapesItsTitle) {
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
 }
 
+TEST(ReplayReport, CurveNamesTheModelAndMarksWhereTheFirstPolicyReaches80And90Percent) {
+  ReplayReport report = report_of(test::random_trace({}));
+  report.model_name = "A & B 30B";
+  for (ReplayRow& row : report.rows) {
+    row.total = {};
+    row.total.hits = row.slots == 2 ? 50 : row.slots == 4 ? 85 : 99;
+    row.total.misses = 100 - row.total.hits;
+    if (row.contender.name() == std::string("belady")) row.total.hits = 100, row.total.misses = 0;
+  }
+  const std::string svg = replay_svg(report);
+  EXPECT_THAT(svg, HasSubstr("A &amp; B 30B, "));
+  EXPECT_THAT(svg, HasSubstr("80 %: 4 slots, "));
+  EXPECT_THAT(svg, HasSubstr("90 %: 8 slots, "));
+  report.rows.resize(6);  // 2 and 4 slots: 90 % is not reached
+  EXPECT_THAT(replay_svg(report), Not(HasSubstr("90 %: ")));
+}
+
 // --- advice
 
 ResidencyPlan small_plan(int slots) {
