@@ -9,6 +9,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "base/stats.h"
 #include "cli/bench_runs.h"
 #include "cli/commands.h"
@@ -114,7 +115,7 @@ void print_ratios(const char* what, const std::vector<double>& ratios) {
   fmt::print("{}: {:.5f}", what, median(ratios));
   if (const auto interval = median_interval(ratios))
     fmt::print(" [{:.5f}, {:.5f}] ({:.1f} %)", interval->low, interval->high, 100 * interval->coverage);
-  fmt::print(", {} rounds\n", ratios.size());
+  fmt::print(", {}\n", quantity(ratios.size(), "round"));
 }
 
 void print_text(const Engine& engine, const std::vector<Series>& all, const LedgerCost& cost) {
@@ -149,11 +150,12 @@ nlohmann::ordered_json to_json(const Engine& engine, const std::vector<Series>& 
                      {"samples", s.speeds()},
                      {"hits", t.hits},
                      {"misses", t.misses},
+                     {"hit_rate", ratio(t.hits, t.hits + t.misses)},
                      {"bytes_read", t.bytes_read}});
   }
   nlohmann::ordered_json json = {{"model", engine.model().path()}, {"device", engine.description()}};
   add_arithmetic(json, engine);
-  json["slots"] = engine.plan().slots;
+  add_plan(json, engine);
   json["tests"] = tests;
   if (!cost.on.empty())
     json["ledger_cost"] = {{"on", cost.on}, {"off", cost.off}, {"off_again", cost.off_again}};

@@ -149,17 +149,18 @@ nlohmann::ordered_json to_json(const gguf::Value& value) {
 }
 
 nlohmann::ordered_json to_json(const gguf::Model& model, const Description& d) {
+  using Json = nlohmann::ordered_json;
   const std::string architecture = in_words(model, "general.architecture");
   nlohmann::ordered_json types = nlohmann::ordered_json::object(), keys = nlohmann::ordered_json::object();
   for (const auto& [type, count] : d.types)
     types[type] = {{"tensors", count.tensors}, {"bytes", count.bytes}};
   for_each_key(model, architecture,
                [&](const std::string& name, const gguf::Value& value) { keys[name] = to_json(value); });
-  return {{"file", model.path()},
+  return {{"model", model.path()},
           {"parts", model.files().size()},
           {"file_bytes", model.total_bytes()},
           {"architecture", architecture},
-          {"name", model.has("general.name") ? in_words(model, "general.name") : ""},
+          {"model_name", model.has("general.name") ? Json(in_words(model, "general.name")) : Json(nullptr)},
           {"keys", keys},
           {"tensors", model.tensors().size()},
           {"types", types},

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/outputs.h"
@@ -106,19 +107,21 @@ int perplexity(const Arguments& arguments) {
   outputs.write(*engine);
   if (running.empty()) throw failure("interrupted before the first window was complete");
   if (json) {
-    nlohmann::ordered_json object = {{"perplexity", score.perplexity()},
-                                     {"error", score.error()},
+    nlohmann::ordered_json object = {{"model", options.model},
+                                     {"perplexity", score.perplexity()},
+                                     {"standard_error", score.error()},
                                      {"windows", running.size()},
                                      {"window", c},
                                      {"scored", score.count},
                                      {"running", running}};
     add_arithmetic(object, *engine);
+    add_plan(object, *engine);
     object["experts"] = experts_json(engine->expert_counters());
     object["memory"] = memory_json(*engine);
     print_json(object);
   } else {
-    fmt::print("perplexity {:.4f} +/- {:.4f} ({} windows of {}, {} tokens scored)\n", score.perplexity(),
-               score.error(), running.size(), c, score.count);
+    fmt::print("perplexity {:.4f} +/- {:.4f} ({} of {}, {} scored)\n", score.perplexity(), score.error(),
+               quantity(running.size(), "window"), c, quantity(static_cast<uint64_t>(score.count), "token"));
   }
   outputs.say();
   return interrupted() ? interrupted_exit_code : 0;

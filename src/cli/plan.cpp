@@ -74,7 +74,8 @@ int plan(const Arguments& arguments) {
     if (advice) fmt::print("{}", lab::advice_text(*advice));
     return 0;
   }
-  auto object = nlohmann::ordered_json::parse(plan_json(engine.plan()));
+  nlohmann::ordered_json object = {{"model", engine.model().path()}};
+  object.update(nlohmann::ordered_json::parse(plan_json(engine.plan())));
   if (advice) object["advice"] = lab::advice_json(*advice);
   print_json(object);
   return 0;

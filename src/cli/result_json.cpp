@@ -40,7 +40,7 @@ nlohmann::ordered_json memory_json(const Engine& engine) {
                                  {"peak_bytes", use.peak()},
                                  {"peak_rss_bytes", use.peak_rss}};
   const auto known = [](const std::optional<uint64_t>& bytes) -> nlohmann::ordered_json {
-    if (!bytes) return "unknown";
+    if (!bytes) return nullptr;
     return *bytes;
   };
   json["peak_page_cache_bytes"] = known(use.peak_page_cache);
@@ -55,6 +55,11 @@ nlohmann::ordered_json memory_json(const Engine& engine) {
 void add_arithmetic(nlohmann::ordered_json& json, const Engine& engine) {
   json["arithmetic"] = arithmetic_name(engine.arithmetic());
   json["arithmetic_version"] = arithmetic_version;
+}
+
+void add_plan(nlohmann::ordered_json& json, const Engine& engine) {
+  json["context"] = engine.context();
+  json["expert_slots"] = engine.plan().slots;
 }
 
 void print_json(const nlohmann::ordered_json& json) {

@@ -19,6 +19,8 @@ nlohmann::ordered_json experts_json(const ExpertCounters& counters);
 nlohmann::ordered_json memory_json(const Engine& engine);
 /// Adds what the bits depend on: `arithmetic`, `arithmetic_version`.
 void add_arithmetic(nlohmann::ordered_json& json, const Engine& engine);
+/// Adds what was planned for: `context`, `expert_slots`.
+void add_plan(nlohmann::ordered_json& json, const Engine& engine);
 /// Prints one line on stdout. Throws Error (failure) where stdout is gone.
 void print_json(const nlohmann::ordered_json& json);
 

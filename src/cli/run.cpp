@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "cli/commands.h"
 #include "cli/logits_file.h"
 #include "cli/options.h"
@@ -60,17 +61,20 @@ void write_out(const std::string& text) {
     throw failure("stdout: writing failed");
 }
 
+std::string count(int n, const char* one) { return quantity(static_cast<uint64_t>(n), one); }
+
 void print_summary(const Engine& engine, const Result& r) {
   const Timings& t = r.timings;
   const ExpertCounters c = engine.expert_counters();
   const MemoryUse use = engine.memory_use();
-  log_line(fmt::format("prompt: {} tokens in {:.1f} ms ({:.1f} tok/s)", t.prompt_n, t.prompt_ms,
+  log_line(fmt::format("prompt: {} in {:.1f} ms ({:.1f} tok/s)", count(t.prompt_n, "token"), t.prompt_ms,
                        t.prompt_ms > 0 ? 1e3 * t.prompt_n / t.prompt_ms : 0.0));
-  log_line(fmt::format("decode: {} tokens, {} steps in {:.1f} ms ({:.1f} tok/s), {}", t.predicted_n, t.steps,
-                       t.predicted_ms, t.predicted_ms > 0 ? 1e3 * t.steps / t.predicted_ms : 0.0,
-                       finish_name(r.finish)));
+  log_line(fmt::format("decode: {}, {} in {:.1f} ms ({:.1f} tok/s), {}", count(t.predicted_n, "token"),
+                       count(t.steps, "step"), t.predicted_ms,
+                       t.predicted_ms > 0 ? 1e3 * t.steps / t.predicted_ms : 0.0, finish_name(r.finish)));
   if (c.hits + c.misses > 0)
-    log_line(fmt::format("experts: {} hits, {} misses ({:.1f} % hits), {} read", c.hits, c.misses,
+    log_line(fmt::format("experts: {}, {} ({:.1f} % hits), {} read", quantity(c.hits, "hit"),
+                         quantity(c.misses, "miss", "misses"),
                          100.0 * static_cast<double>(c.hits) / static_cast<double>(c.hits + c.misses),
                          human_bytes(c.bytes_read)));
   log_line(fmt::format("memory: peak {} resident + {} page cache of the model, budget {}",
@@ -84,7 +88,8 @@ nlohmann::ordered_json to_json(Engine& engine, const Result& r, const Flags& f, 
   Detokenizer detokenizer(engine.tokenizer());
   for (const Token token : r.tokens) text += detokenizer.push(token);
   text += detokenizer.finish();
-  nlohmann::ordered_json json = {{"text", text},
+  nlohmann::ordered_json json = {{"model", engine.model().path()},
+                                 {"text", text},
                                  {"tokens", r.tokens},
                                  {"tokens_hash", hex(r.tokens_hash)},
                                  {"logits_hash", f.hash_logits ? nlohmann::ordered_json(hex(r.logits_hash))
@@ -96,6 +101,7 @@ nlohmann::ordered_json to_json(Engine& engine, const Result& r, const Flags& f, 
                                  {"experts", experts_json(engine.expert_counters())},
                                  {"memory", memory_json(engine)}};
   add_arithmetic(json, engine);
+  add_plan(json, engine);
   if (r.finish == Finish::failed) json["error"] = r.error;
   if (engine.ledger()) json["ledger"] = ledger_json(*engine.ledger());
   return json;

@@ -13,6 +13,22 @@
 
 namespace weir::cli {
 
+namespace {
+
+/// A token's text, where bytes that are not whole characters (a token can be a part of one) are `<0xC3>`.
+std::string shown(std::string_view piece) {
+  std::string out;
+  for (;;) {
+    const size_t at = invalid_utf8_at(piece);
+    out += piece.substr(0, at);
+    if (at == std::string_view::npos) return out;
+    out += fmt::format("<0x{:02X}>", static_cast<uint8_t>(piece[at]));
+    piece.remove_prefix(at + 1);
+  }
+}
+
+}  // namespace
+
 int tokenize(const Arguments& arguments) {
   std::string model_path, positional, file;
   std::optional<std::string> text_option;
@@ -38,13 +54,12 @@ int tokenize(const Arguments& arguments) {
   const auto tokens = tokenizer->encode(text, {.parse_special = !no_special, .add_end = scored});
   if (json) {
     nlohmann::ordered_json pieces = nlohmann::ordered_json::array();
-    for (const Token t : tokens) pieces.push_back(replace_invalid_utf8(tokenizer->piece(t, true)));
-    print_json({{"tokens", tokens}, {"pieces", pieces}});
+    for (const Token t : tokens) pieces.push_back(shown(tokenizer->piece(t, true)));
+    print_json({{"model", model_path}, {"tokens", tokens}, {"pieces", pieces}});
     return 0;
   }
   for (const Token t : tokens)
-    fmt::print("{:>7}  {}\n", t,
-               nlohmann::ordered_json(replace_invalid_utf8(tokenizer->piece(t, true))).dump());
+    fmt::print("{:>7}  {}\n", t, nlohmann::ordered_json(shown(tokenizer->piece(t, true))).dump());
   return 0;
 }
 

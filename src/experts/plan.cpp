@@ -284,7 +284,7 @@ static nlohmann::ordered_json device_plan_json(const DevicePlan& d) {
           {"device_bytes", d.device_bytes},
           {"budget_bytes", d.budget_bytes},
           {"budget_source", d.budget_source},
-          {"total_bytes", d.total_bytes},
+          {"plan_bytes", d.total_bytes},
           {"bytes", bytes},
           {"minimum_budget_bytes", d.minimum_budget},
           {"largest_context", d.largest_context}};
@@ -296,17 +296,17 @@ std::string plan_json(const ResidencyPlan& plan) {
   for (const Item& item : items(plan)) bytes[item.key] = item.bytes;
   nlohmann::ordered_json json = {{"budget_bytes", r.budget_bytes},
                                  {"budget_source", r.budget_source},
-                                 {"total_bytes", plan.total_bytes},
+                                 {"plan_bytes", plan.total_bytes},
                                  {"context", r.context},
                                  {"lanes", r.lanes},
-                                 {"top_k", r.top_k},
+                                 {"experts_per_token", r.top_k},
                                  {"expert_slots", plan.slots},
                                  {"all_resident", plan.all_resident},
                                  {"bytes", bytes},
                                  {"minimum_budget_bytes", plan.minimum_budget},
                                  {"largest_context", plan.largest_context},
-                                 {"experts", r.experts},
-                                 {"slot_bytes", r.slot_bytes},
+                                 {"layer_experts", r.experts},
+                                 {"layer_slot_bytes", r.slot_bytes},
                                  {"warnings", plan.warnings}};
   if (plan.wanted_context > 0) json["wanted_context"] = plan.wanted_context;
   if (plan.device) json["device"] = device_plan_json(*plan.device);

@@ -19,13 +19,13 @@ Json by_phase(const std::array<uint64_t, phase_count>& values) {
 }
 
 Json row_json(const ReplayReport& r, const ReplayRow& row) {
-  Json json = {{"slots", row.slots},
+  Json json = {{"expert_slots", row.slots},
                {"memory_bytes", row.memory_bytes},
                {"policy", row.contender.name()},
                {"hits", row.total.hits},
                {"misses", row.total.misses},
                {"hit_rate", row.total.hit_rate()},
-               {"bytes", row.total.bytes},
+               {"bytes_read", row.total.bytes},
                {"bytes_per_token", r.per_token(static_cast<double>(row.total.bytes))}};
   if (r.has_rate()) {
     json["read_ns_per_token"] = r.per_token(row.total.read_ns);
@@ -64,11 +64,14 @@ nlohmann::ordered_json replay_json(const ReplayReport& report) {
   Json rows = Json::array(), layers = Json::array();
   for (const ReplayRow& row : report.rows) rows.push_back(row_json(report, row));
   for (const LayerRouting& layer : report.routing.layers) layers.push_back(layer_json(layer));
+  const auto given = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
   Json json = {{"trace", report.trace},
+               {"model", given(report.model)},
+               {"model_name", given(report.model_name)},
                {"fingerprint", fmt::format("{:016x}", report.header.fingerprint)},
-               {"top_k", report.header.top_k},
-               {"experts", report.header.experts},
-               {"expert_bytes", report.header.expert_bytes},
+               {"experts_per_token", report.header.top_k},
+               {"layer_experts", report.header.experts},
+               {"layer_expert_bytes", report.header.expert_bytes},
                {"phase", phase_choice_name(report.phase)},
                {"tokens", report.reported_tokens()},
                {"phase_tokens", by_phase(report.tokens)},

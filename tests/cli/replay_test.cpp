@@ -27,7 +27,7 @@ TEST_F(CliReplay, GivesTheHitsOfTheRunThatRecordedAndOfOthers) {
   const auto answer =
       json_answer(weir({"replay", trace, "--slots", "3,6", "--policy", "lfu", "--phase", "all", "--json"}));
   ASSERT_EQ(answer["rows"].size(), 4u);
-  EXPECT_EQ(answer["rows"][2]["slots"], 6);
+  EXPECT_EQ(answer["rows"][2]["expert_slots"], 6);
   EXPECT_EQ(answer["rows"][2]["hits"], six["experts"]["hits"]);
   EXPECT_EQ(answer["rows"][2]["misses"], six["experts"]["misses"]);
   record({"--expert-slots", "3"});
@@ -56,6 +56,15 @@ TEST_F(CliReplay, PrintsTablesDrawsTheCurveAndMeasuresReads) {
   for (const char* words : {"belady", "wait, us/token", "reuse distance", "measured on", "upper bounds"})
     EXPECT_NE(result.out.find(words), std::string::npos) << words << " is not in:\n" << result.out;
   EXPECT_EQ(read_file(svg).rfind("<svg ", 0), 0u);
+}
+
+TEST_F(CliReplay, NamesTheModelAndRefusesAnother) {
+  const std::string trace = record(), svg = dir_.file("curve.svg");
+  const auto answer = json_answer(weir({"replay", trace, "-m", model_, "--svg", svg, "--json"}));
+  EXPECT_EQ(answer["model"], model_);
+  EXPECT_NE(read_file(svg).find(answer["model_name"].get<std::string>() + ", routes: "), std::string::npos);
+  EXPECT_TRUE(json_answer(weir({"replay", trace, "--json"}))["model"].is_null());
+  expect_refused(weir({"replay", trace, "-m", pocket_model()}), {trace, "another model"});
 }
 
 TEST_F(CliReplay, HidesReadsBehindTheHitsOfALedger) {

@@ -156,7 +156,7 @@ Design read_design(const Object& o) {
 
 Json arm_json(const ArmFacts& arm) {
   return {{"description", arm.description},
-          {"slots", arm.slots},
+          {"expert_slots", arm.slots},
           {"plan_bytes", arm.plan_bytes},
           {"arithmetic", arm.arithmetic},
           {"arithmetic_version", arm.arithmetic_version}};
@@ -177,7 +177,7 @@ Json setting_json(const Setting& s) {
 }
 
 ArmFacts read_arm(const Object& o) {
-  ArmFacts arm{o.text("description"), o.integer("slots", 0, std::numeric_limits<int>::max()),
+  ArmFacts arm{o.text("description"), o.integer("expert_slots", 0, std::numeric_limits<int>::max()),
                o.u64("plan_bytes")};
   // Files from before there was a choice have neither.
   if (o.has("arithmetic")) arm.arithmetic = o.text("arithmetic");

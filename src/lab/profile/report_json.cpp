@@ -87,7 +87,7 @@ Json levers_json(const Profile& profile) {
 Json curve_json(const Profile& profile) {
   Json points = Json::array();
   for (const SlotTraffic& p : profile.curve)
-    points.push_back({{"slots", p.slots},
+    points.push_back({{"expert_slots", p.slots},
                       {"hits", p.hits},
                       {"misses", p.misses},
                       {"hit_rate", ratio(p.hits, p.hits + p.misses)}});
@@ -103,8 +103,8 @@ Json settings_json(const ProfileSettings& s) {
           {"arithmetic_version", arithmetic_version},
           {"threads", s.threads},
           {"context", s.context},
-          {"experts", s.experts},
-          {"slots", s.slots},
+          {"experts_per_layer", s.experts},
+          {"expert_slots", s.slots},
           {"policy", policy_name(s.policy)},
           {"budget_bytes", s.budget_bytes},
           {"plan_bytes", s.plan_bytes},
