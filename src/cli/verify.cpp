@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/result_json.h"
@@ -187,7 +188,7 @@ int verify(const Arguments& arguments) {
     print_json(object);
     return failed > 0 ? 1 : 0;
   }
-  fmt::print("{} cells, {} different, {} skipped\n", cells.size(), failed, skipped);
+  fmt::print("{}, {} different, {} skipped\n", quantity(cells.size(), "cell"), failed, skipped);
   return failed > 0 ? 1 : 0;
 }
 

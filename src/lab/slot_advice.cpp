@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quantity.h"
 
 namespace weir::lab {
 
@@ -115,7 +116,8 @@ std::string advice_command(const BudgetAdvice& advice, const SlotChoice& choice)
 }
 
 std::string advice_text(const BudgetAdvice& advice) {
-  std::string out = fmt::format("by {} ({} tokens, {}, {}):\n", advice.trace, advice.tokens,
+  std::string out = fmt::format("by {} ({}, {}, {}):
+", advice.trace, quantity(advice.tokens, "token"),
                                 phase_choice_name(advice.phase), policy_name(advice.policy));
   out += line(advice, "this plan", advice.current);
   for (const auto& target : advice.targets) {

@@ -94,7 +94,8 @@ void append_traffic(Out& out, const PhaseAccount& account) {
   const PhaseFigures f = phase_figures(account);
   const ExpertCounters& e = account.experts;
   if (e.hits + e.misses > 0)
-    out.line("  experts: {} hits, {} misses, hit rate {:.2f} %", e.hits, e.misses, 100 * f.hit_rate);
+    out.line("  experts: {}, {}, hit rate {:.2f} %", plural(e.hits, "hit"),
+             e.misses == 1 ? "1 miss" : fmt::format("{} misses", e.misses), 100 * f.hit_rate);
   if (e.reads > 0)
     out.line(
         "  reads: {}, {:.3f} GB, {:.3f} MB a token, {:.3f} GB/s over {:.3f} ms busy; {:.3f} ms hidden, "
@@ -102,8 +103,9 @@ void append_traffic(Out& out, const PhaseAccount& account) {
         e.reads, static_cast<double>(e.bytes_read) / 1e9, f.bytes_per_token / 1e6,
         f.read_bytes_per_second / 1e9, ms(e.read_busy_ns), ms(f.hidden_read_ns), ms(f.exposed_read_ns));
   if (account.tasks > 0)
-    out.line("  workers: {} tasks, {:.3f} ms busy, {:.3f} ms at barriers ({:.2f} % of worker time)",
-             account.tasks, ms(account.worker_busy_ns), ms(account.worker_barrier_ns), 100 * f.barrier_share);
+    out.line("  workers: {}, {:.3f} ms busy, {:.3f} ms at barriers ({:.2f} % of worker time)",
+             plural(account.tasks, "task"), ms(account.worker_busy_ns), ms(account.worker_barrier_ns),
+             100 * f.barrier_share);
 }
 
 void append_phase(Out& out, const Ledger& ledger, Phase phase) {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -154,6 +155,36 @@ TEST_F(CliOutputs, TheLargestContextRunsAndOneMoreDoesNot) {
     EXPECT_EQ(weir(run + Arguments{std::to_string(context)}).exit_code, 0) << memory;
     if (context < 2048)
       expect_refused(weir(run + Arguments{std::to_string(context + 1)}), {"largest context"});
+  }
+}
+
+TEST_F(CliOutputs, OneIsNoPlural) {
+  const ProcessResult one = weir({"run", "-m", tiny(), "-p", "a", "-n", "1", "--greedy", "--ignore-eos", "-t",
+                                  "1", "--ledger", "1", "--memory", "1GiB"});
+  EXPECT_NE(one.err.find("decode: 1 token, 0 steps in"), std::string::npos) << one.err;
+  for (const char* wrong : {" 1 tokens", " 1 steps", " 1 rounds", " 1 rows", " 1 hits", " 1 misses",
+                            " 1 layers", " 1 threads", " 1 lanes"})
+    EXPECT_EQ(one.err.find(wrong), std::string::npos) << wrong << " is in " << one.err;
+}
+
+TEST_F(CliOutputs, WhatARefusalSaysToTryWorks) {
+  const Arguments run{"run", "-m", pocket_model(), "-p", "hello", "-n", "1", "--greedy"};
+  for (const Arguments& more : {Arguments{"-c", "2048", "--memory", "18MiB"},
+                                Arguments{"-c", "256", "--memory", "20MiB", "--expert-slots", "30"}}) {
+    const ProcessResult refusal = weir(run + more);
+    expect_refused(refusal, {"; try "});
+    std::string advice = refusal.err.substr(refusal.err.rfind("; try ") + 6);
+    advice.erase(advice.find_last_not_of('\n') + 1);
+    const size_t between = advice.find(" or ");
+    ASSERT_NE(between, std::string::npos) << advice;
+    for (const std::string& option : {advice.substr(0, between), advice.substr(between + 4)}) {
+      Arguments amended = run + more;
+      const size_t space = option.find(' ');
+      const auto old = std::find(amended.begin(), amended.end(), option.substr(0, space));
+      ASSERT_NE(old, amended.end()) << option;
+      *(old + 1) = option.substr(space + 1);
+      EXPECT_EQ(weir(amended).exit_code, 0) << option << ": " << weir(amended).err;
+    }
   }
 }
 

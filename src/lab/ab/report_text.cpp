@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "base/stats.h"
 #include "lab/ab/arms_table.h"
 #include "lab/ab/report.h"
@@ -208,7 +209,9 @@ std::string setting(const Experiment& e) {
   int number = 0;
   for (const auto& p : e.design.prompts) {
     text += fmt::format("  prompt {}   {}", ++number, p.name);
-    text += e.design.commands ? "\n" : fmt::format(" ({} tokens, hash {:016x})\n", p.tokens, p.hash);
+    text += e.design.commands ? "\n"
+                              : fmt::format(" ({}, hash {:016x})\n",
+                                            weir::quantity(static_cast<uint64_t>(p.tokens), "token"), p.hash);
   }
   if (!e.design.commands)
     text += fmt::format("  tokens     {} new ones a run\n  cache      {}\n", e.design.predict,

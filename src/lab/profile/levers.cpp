@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "base/stats.h"
 #include "lab/profile/analysis.h"
 #include "ledger/report.h"
@@ -215,7 +216,8 @@ void add_thread_lever(const Base& base, std::vector<Lever>& all) {
   const double waited = static_cast<double>(d.worker_barrier_ns) / team;
   const double idle = 100 * phase_figures(d).barrier_share;
   if (s.threads >= s.processors) {
-    lever.setting = fmt::format("a better split of the work over {} threads", s.threads);
+    lever.setting = fmt::format("a better split of the work over {}",
+                                quantity(static_cast<uint64_t>(s.threads), "thread"));
     base.predict(lever, 0, waited, waited);
     lever.how = fmt::format(
         "all {} processors have a thread; {:.1f} % of wall time is inside tasks of the thread team, and "

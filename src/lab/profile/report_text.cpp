@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "base/stats.h"
 #include "lab/profile/analysis.h"
 #include "lab/profile/levers.h"
@@ -175,8 +176,9 @@ std::string curve_text(const Profile& profile, Layout layout) {
   if (used != nullptr)
     text += paragraph(
         fmt::format(
-            "The engine counted {} hits and {} misses since it was loaded, the replay {} and {}{}.",
-            profile.counted.hits, profile.counted.misses, used->all_hits, used->all_misses,
+            "The engine counted {} and {} since it was loaded, the replay {} and {}{}.",
+            quantity(profile.counted.hits, "hit"), quantity(profile.counted.misses, "miss", "misses"),
+            used->all_hits, used->all_misses,
             used->all_misses == profile.counted.misses ? "" : ": they DIFFER, do not trust the curve"),
         layout);
   return text;
@@ -190,8 +192,9 @@ std::string settings_text(const ProfileSettings& s) {
     text += fmt::format("; {} of {} experts in slots, {} used by a row, policy {}", s.slots, s.experts,
                         s.experts_used, policy_name(s.policy));
   text += fmt::format("; budget {}, planned {}", human_bytes(s.budget_bytes), human_bytes(s.plan_bytes));
-  text += fmt::format("; {} new tokens, temperature {:g}, top-k {}, top-p {:g}, seed {}", s.new_tokens,
-                      s.temperature, s.top_k, s.top_p, s.seed);
+  text += fmt::format("; {}, temperature {:g}, top-k {}, top-p {:g}, seed {}",
+                      quantity(static_cast<uint64_t>(s.new_tokens), "new token"), s.temperature, s.top_k,
+                      s.top_p, s.seed);
   return text;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "base/quantity.h"
 #include "lab/profile/report.h"
 #include "lab/profile/what_if.h"
 
@@ -84,9 +85,10 @@ std::string what_if_text(const WhatIf& result, Layout layout) {
   std::string out = markdown ? "## What if a role were slower\n\n" : "What if a role were slower\n";
   out += paragraph(settings_text(result.settings));
   out += paragraph(fmt::format(
-      "Prompt {} ({} tokens), median decode round {:.3f} ms; {} runs without a delay and {} for each role, "
+      "Prompt {} ({}), median decode round {:.3f} ms; {} without a delay and {} for each role, "
       "{:.0f} or {:.0f} us spun at its first entry in about half of the rounds; the tokens stayed the same.",
-      result.prompt, result.prompt_tokens, result.median_round_ns / 1e6, result.runs, result.runs,
+      result.prompt, quantity(static_cast<uint64_t>(result.prompt_tokens), "token"),
+      result.median_round_ns / 1e6, quantity(static_cast<uint64_t>(result.runs), "run"), result.runs,
       static_cast<double>(result.delay_ns) / 1e3, static_cast<double>(result.delay_ns) / 500));
   Table table;
   table.header = {"role",    "share %",         "criticality", "95 % interval",
