@@ -32,8 +32,7 @@ std::string exact(uint64_t bytes) { return fmt::format("{} ({} bytes)", human_by
     text += fmt::format("; the largest context in {} is {}", room, plan.largest_context);
   } else {
     text += fmt::format("; no context fits in {}", room);
-    if (r.expert_bytes > 0)
-      text += ": streaming to a GPU is not available, all experts must fit";
+    if (r.expert_bytes > 0) text += ": streaming to a GPU is not available, all experts must fit";
   }
   std::string remedy = plan.largest_context > 0 ? fmt::format("-c {}", plan.largest_context) : "";
   if (plan.minimum_budget <= free)

@@ -31,7 +31,8 @@ TEST_F(LabCommand, ProfileOfTheFrozenPromptsAddsUpAndItsReplayCountsAsTheEngine)
   EXPECT_EQ(json["decode"]["tokens"], 3 * 15);
   EXPECT_GE(json["decode"]["coverage"].get<double>(), 0.99);
   const auto& curve = json["slot_curve"];
-  const auto used = std::find_if(curve.begin(), curve.end(), [](const auto& p) { return p["expert_slots"] == 8; });
+  const auto used =
+      std::find_if(curve.begin(), curve.end(), [](const auto& p) { return p["expert_slots"] == 8; });
   ASSERT_NE(used, curve.end());
   EXPECT_EQ((*used)["hits"], json["decode"]["hits"]);
   EXPECT_EQ((*used)["misses"], json["decode"]["misses"]);
