@@ -151,7 +151,7 @@ TEST(Plan, TooManyAskedForSlotsAreRefusedWithThoseThatFit) {
   r.expert_slots = 30;
   EXPECT_THAT(refusal(r), HasSubstr("with 30 expert slots a layer needs"));
   EXPECT_THAT(refusal(r), HasSubstr("; 20 expert slots would fit;"));
-  EXPECT_THAT(refusal(r), HasSubstr("; try --expert-slots 20 or --memory 0.1MiB"));
+  EXPECT_THAT(refusal(r), HasSubstr("; try --expert-slots 20 or --memory 0.2MiB"));
   r.expert_slots = 3;
   EXPECT_EQ(refusal(r), "--expert-slots 3: a token uses 4 experts of a layer at once; use at least 4");
 }
