@@ -5,11 +5,13 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/result_json.h"
 #include "gguf/reader.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_keys.h"
 
 namespace weir::cli {
 
@@ -51,6 +53,7 @@ int tokenize(const Arguments& arguments) {
   const std::string text = prompt_text(text_option, file, text_limit());
   const auto model = gguf::Model::open(model_path);
   const auto tokenizer = Tokenizer::load(model);
+  for (const auto& warning : unknown_tokenizer_keys(model)) log_warning(warning);
   const auto tokens = tokenizer->encode(text, {.parse_special = !no_special, .add_end = scored});
   if (json) {
     nlohmann::ordered_json pieces = nlohmann::ordered_json::array();

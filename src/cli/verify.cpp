@@ -140,6 +140,7 @@ int verify(const Arguments& arguments) {
   const std::string text = own.file.empty() ? "" : file_text(own.file, text_limit(options.memory));
   options.text = text;
   const Engine probe(options);
+  for (const auto& warning : probe.plan().warnings) log_warning(warning);
   options.text = {};
   options.context = probe.context();  // in every cell the same
   const int n = own.predict.value_or(own.quick ? quick_tokens : full_tokens);

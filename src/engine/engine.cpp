@@ -222,7 +222,7 @@ bool Engine::context_fits(int context) {
   return device_bytes(r, context) <= device_room(r);
 }
 
-/// To the largest that fits; where even a small one does not, it stays, and is refused with its numbers.
+/// To the largest that fits; where even the smallest does not, that is refused with its numbers.
 void Engine::shrink_context() {
   const int wanted = options_.context;
   int fitting = 0;
@@ -235,7 +235,7 @@ void Engine::shrink_context() {
       high = middle - 1;
     }
   }
-  options_.context = fitting > 0 ? fitting : wanted;
+  options_.context = fitting > 0 ? fitting : std::min(wanted, smallest_context);
   if (fitting > 0) wanted_context_ = wanted;
 }
 
@@ -444,7 +444,9 @@ void Engine::check_request(const Request& request) const {
   if (static_cast<int>(request.prompt.size()) > room)
     throw input_error(
         "the prompt has {} tokens but the context holds {}: expected {}", request.prompt.size(), context(),
-        context() < config().context
+        wanted_context_ > 0 ? fmt::format("a shorter one, or a larger {}: the budget holds no larger context",
+                                          on_device() ? "--vram" : "--memory")
+        : context() < config().context
             ? fmt::format("a shorter one, or a larger -c (the model's own limit is {})", config().context)
             : "a shorter one: this is the model's own limit");
 }

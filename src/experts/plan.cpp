@@ -249,7 +249,6 @@ static std::string remarks(const ResidencyPlan& plan) {
   if (plan.wanted_context > 0)
     out += fmt::format("  context {} instead of {}: what the budget holds; -c N asks for N\n",
                        plan.request.context, plan.wanted_context);
-  for (const std::string& warning : plan.warnings) out += fmt::format("  warning: {}\n", warning);
   return out;
 }
 

@@ -26,9 +26,8 @@ constexpr int misses_allowed = 10'000;
 /// Of an entry whose read was given up.
 constexpr uint32_t no_piece = ~uint32_t{0};
 
-/// How long a wait looks at the ring before it sleeps. Six reads of 24 KB took 244 us where each wait slept
-/// and 215 where it looked (bench_expert_reads); and a thread that is woken goes on where chance puts it,
-/// beside the processor that takes the disk's interrupts or on it, which makes another tenth.
+/// How long a wait looks at the ring before it sleeps (docs/streaming.md, "Two openings"): being woken costs
+/// a tenth of a small expert's read, and where the thread goes on then is chance.
 constexpr uint64_t spin_ns = 250'000;
 constexpr int looks_per_clock_read = 32;
 

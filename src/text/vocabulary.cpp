@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "gguf/keys.h"
 #include "gguf/reader.h"
 #include "text/tokenizer_keys.h"
 
@@ -34,6 +35,10 @@ Token checked_id(const gguf::Model& model, const char* key, int64_t id, size_t t
 
 /// -1 where the key is absent.
 Token optional_id(const gguf::Model& model, const char* key, size_t tokens) {
+  // -1 in an unsigned word is more than an integer holds; it means as little as any other id out of range.
+  if (const auto entry = model.metadata().find(key); entry != model.metadata().end())
+    if (const auto* word = std::get_if<uint64_t>(&entry->second.data); word && *word > INT64_MAX)
+      return checked_id(model, key, -1, tokens);
   const std::optional<int64_t> id = model.integer(key);
   return id ? checked_id(model, key, *id, tokens) : -1;
 }
@@ -43,8 +48,8 @@ std::vector<std::string> strings(const gguf::Model& model, const char* key) {
   if (array == nullptr)
     throw input_error("{}: {} is missing: an array of strings is needed", model.path(), key);
   if (!array->has_strings()) {
-    throw input_error("{}: {} has elements of type {}: strings are needed", model.path(), key,
-                      array->element);
+    throw input_error("{}: {} is an array of {}: strings are needed", model.path(), key,
+                      gguf::value_type_name(array->element));
   }
   const auto values = array->strings();
   return {values.begin(), values.end()};
@@ -91,6 +96,9 @@ Vocabulary load_vocabulary(const gguf::Model& model) {
     if (const Token id = optional_id(model, key, tokens); id >= 0) vocabulary.ends.push_back(id);
   }
   if (const gguf::Array* several = model.array(several_ends_key)) {
+    if (several->integers().size() != several->size())
+      throw input_error("{}: {} is an array of {}: integers are needed", model.path(), several_ends_key,
+                        gguf::value_type_name(several->element));
     for (const int64_t id : several->integers()) {
       if (const Token end = checked_id(model, several_ends_key, id, tokens); end >= 0)
         vocabulary.ends.push_back(end);

@@ -54,7 +54,7 @@ TEST(Context, AskedForIsADemand) {
 TEST(Context, IsNotShrunkToNothing) {
   EngineOptions o = unasked();
   o.memory = budget_for(256) - 1;
-  EXPECT_THAT(refusal(o), ::testing::AllOf(HasSubstr("a context of 2048"), HasSubstr("smallest budget")));
+  EXPECT_THAT(refusal(o), ::testing::AllOf(HasSubstr("a context of 256"), HasSubstr("smallest budget")));
 }
 
 TEST(Context, ShrinksForTheSlotsAndTheChunkThatWereAskedFor) {

@@ -178,7 +178,7 @@ TEST(Plan, WarnsBelowTwiceTheFloorAndNotFromThere) {
   ASSERT_EQ(make_plan(r).slots, 7);
   ASSERT_EQ(make_plan(r).warnings.size(), 1u);
   EXPECT_THAT(make_plan(r).warnings[0], HasSubstr("under twice the 4 experts"));
-  EXPECT_THAT(describe_plan(make_plan(r)), HasSubstr("warning: 7 expert slots"));
+  EXPECT_THAT(make_plan(r).warnings[0], HasSubstr("7 expert slots"));
   r.budget_bytes = 30'000 + 8 * 3'500;
   EXPECT_TRUE(make_plan(r).warnings.empty());
   r.experts = {6, 0, 6, 6};

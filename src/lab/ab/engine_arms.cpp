@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "engine/open_device.h"
 #include "lab/machine.h"
 
@@ -129,6 +130,7 @@ void EngineArms::open(Side side) {
   arm.engine = std::make_unique<Engine>(o);
   // Opened again, the arm must come to the same plan, whatever the machine leaves by then.
   const ResidencyPlan& plan = arm.engine->plan();
+  for (const auto& warning : plan.warnings) log_warning(warning);  // each once
   o.threads = arm.engine->options().threads, o.context = arm.engine->context();
   o.prefill_chunk = arm.engine->options().prefill_chunk;
   o.memory = plan.request.budget_bytes;
