@@ -116,8 +116,7 @@ std::string advice_command(const BudgetAdvice& advice, const SlotChoice& choice)
 }
 
 std::string advice_text(const BudgetAdvice& advice) {
-  std::string out = fmt::format("by {} ({}, {}, {}):
-", advice.trace, quantity(advice.tokens, "token"),
+  std::string out = fmt::format("by {} ({}, {}, {}):\n", advice.trace, quantity(advice.tokens, "token"),
                                 phase_choice_name(advice.phase), policy_name(advice.policy));
   out += line(advice, "this plan", advice.current);
   for (const auto& target : advice.targets) {
