@@ -169,9 +169,14 @@ TEST_F(CliReplay, EveryRowOfAdviceIsACommandThatHolds) {
     const std::string command = row["command"], slots = std::to_string(row["expert_slots"].get<int>());
     SCOPED_TRACE(command);
     EXPECT_NE(text.out.find("    " + command + "\n"), std::string::npos) << text.out;
-    const ProcessResult run =
-        pasted(command, " -n 64 --greedy --ignore-eos --json --route-trace '" + again + "'");
+    const ProcessResult run = pasted(command, " -n 64 --greedy --ignore-eos --json");
     ASSERT_EQ(run.exit_code, 0) << run.err;
+    // A recording takes memory of its own: it is of another run, which has the same rounds.
+    const ProcessResult recorded =
+        weir({"run", "-m", model, "-t", "1", "-c", "256", "--memory", "1GiB", "--prefill-chunk",
+              std::to_string(row["prefill_chunk"].get<int>()), "-p", "the river", "-n", "64", "--greedy",
+              "--ignore-eos", "--route-trace", again});
+    ASSERT_EQ(recorded.exit_code, 0) << recorded.err;
     EXPECT_NE(run.err.find(slots + " of 32 experts"), std::string::npos) << run.err;
     // The run's own counts are those of its slots, and its decode hit rate is the one that was promised.
     const auto all = json_answer(
@@ -201,7 +206,7 @@ TEST_F(CliReplay, MemoryMeansTheWholeBudgetEverywhere) {
 TEST_F(CliReplay, SlotsBeyondTheExpertsSayWhatBecameOfThem) {
   const std::string trace = record();
   const ProcessResult replay = weir({"replay", trace, "--slots", "99", "--json"});
-  EXPECT_EQ(json_answer(replay)["rows"][0]["slots"], 8);
+  EXPECT_EQ(json_answer(replay)["rows"][0]["expert_slots"], 8);
   EXPECT_NE(replay.err.find("--slots 99: the model has 8 experts a layer: 8 slots, all resident"),
             std::string::npos)
       << replay.err;

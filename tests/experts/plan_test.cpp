@@ -216,7 +216,7 @@ TEST(Plan, TheTableAndTheJsonAddUpToTheBudget) {
   for (const auto& [key, bytes] : json["bytes"].items()) total += bytes.get<uint64_t>();
   EXPECT_EQ(total, 100'000u);
   EXPECT_EQ(json["expert_slots"], 20);
-  EXPECT_EQ(json["slot_bytes"][2], 2'000);
+  EXPECT_EQ(json["layer_slot_bytes"][2], 2'000);
   const std::string table = describe_plan(p);
   EXPECT_THAT(table, HasSubstr("budget 97.7 KiB (--memory)"));
   EXPECT_THAT(table, HasSubstr("20 of 32 experts on each of 3 layers"));

@@ -82,7 +82,7 @@ TEST(ReplayReport, CurveHasALineForEachContenderAndEscapesItsTitle) {
   const std::string svg = replay_svg(report_of(test::random_trace({})));
   EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
   EXPECT_EQ(occurrences(svg, "<polyline "), 3);
-  EXPECT_EQ(occurrences(svg, "<circle "), 9);
+  EXPECT_EQ(occurrences(svg, "<circle "), 9 + 2) << "and where the curve reaches 80 and 90 %";
   EXPECT_THAT(svg, HasSubstr("&lt;my&gt; &amp; trace"));
   EXPECT_THAT(svg, HasSubstr("slots, KiB"));
   for (const char* label : {"LFU with ageing", "Belady bound", "hit rate", "100 %"})

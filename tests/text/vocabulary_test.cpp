@@ -119,7 +119,7 @@ TEST_F(VocabularyFile, TypesMustMatchTheTokens) {
 
 TEST_F(VocabularyFile, ArraysOfAnotherTypeAreRefused) {
   set("tokenizer.ggml.merges", std::vector<int32_t>{1, 2});
-  EXPECT_THAT(refusal(), HasSubstr("tokenizer.ggml.merges has elements of type 5: strings are needed"));
+  EXPECT_THAT(refusal(), HasSubstr("tokenizer.ggml.merges is an array of i32: strings are needed"));
 }
 
 TEST_F(VocabularyFile, IdsOutOfRangeWarnOnceAndAreNone) {
