@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -47,6 +48,19 @@ class Object {
     const Json& f = field(key);
     if (!f.is_number_unsigned()) throw input_error("{}: expected a whole number, 0 or above", path(key));
     return f.get<uint64_t>();
+  }
+  /// Of bytes, reads or slots: more than any machine makes are a damaged file's.
+  uint64_t count(const char* key) const {
+    constexpr uint64_t most = uint64_t{1} << 56;
+    const uint64_t value = u64(key);
+    if (value > most) throw input_error("{}: {}: expected 0 to 2^56", path(key), value);
+    return value;
+  }
+  double seconds(const char* key) const {
+    const double value = number(key);
+    if (!(value >= 0) || value > 1e9)
+      throw input_error("{}: {}: expected 0 to 1e9 seconds", path(key), value);
+    return value;
   }
   int integer(const char* key, int low, int high) const {
     const Json& f = field(key);
@@ -300,7 +314,7 @@ Observation read_run(const Object& o, const Experiment& e) {
   Observation r;
   r.run = read_planned(o, e.design);
   r.started_s = o.number("started_s");
-  r.took_s = o.number("took_s");
+  r.took_s = o.seconds("took_s");
   r.value = o.number("value");
   r.metric_ns = o.u64("metric_ns");
   r.wall_ns = o.u64("wall_ns");
@@ -309,11 +323,11 @@ Observation read_run(const Object& o, const Experiment& e) {
   r.role_ns = read_roles(o, e, r.metric_ns);
   r.tokens = o.integer("tokens", 0, std::numeric_limits<int>::max());
   r.tokens_hash = o.hash("tokens_hash");
-  r.hits = o.u64("hits"), r.misses = o.u64("misses"), r.bytes_read = o.u64("bytes_read");
-  r.start.slots = o.u64("start_slots"), r.start.filled = o.u64("start_filled");
+  r.hits = o.count("hits"), r.misses = o.count("misses"), r.bytes_read = o.count("bytes_read");
+  r.start.slots = o.count("start_slots"), r.start.filled = o.count("start_filled");
   r.start.fingerprint = o.hash("start_fingerprint");
-  if (o.has("start_page_cache_bytes")) r.start.page_cache_bytes = o.u64("start_page_cache_bytes");
-  r.peak_bytes = o.u64("peak_bytes");
+  if (o.has("start_page_cache_bytes")) r.start.page_cache_bytes = o.count("start_page_cache_bytes");
+  r.peak_bytes = o.count("peak_bytes");
   check_account(o, r, e.design, e.observations.empty() ? 0 : e.observations.back().started_s);
   return r;
 }
@@ -341,6 +355,11 @@ Experiment from_json(const Json& json, const std::string& source) {
   Experiment e;
   e.design = read_design(top.object("design"));
   e.setting = read_setting(top.object("setting"));
+  const std::string& control = e.design.negative_control;
+  const auto& roles = e.setting.roles;
+  if (!control.empty() && std::find(roles.begin(), roles.end(), control) == roles.end())
+    throw input_error("{}: design: negative_control: {}: expected one of the setting's roles", source,
+                      quote(control));
   int number = 0;
   for (const auto& run : top.array("observations"))
     e.observations.push_back(read_run({run, fmt::format("{}: observation {}", source, ++number)}, e));
