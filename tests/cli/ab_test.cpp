@@ -28,6 +28,7 @@ class CliAb : public Cli {
   }
   std::string out_ = dir_.file("ab.json");
 };
+class CliAbSlow : public CliAb {};
 
 TEST_F(CliAb, OptionArmsGiveAReportAndStoredObservationsTheSame) {
   const ProcessResult first = compare({"--pairs", "6", "--runs", "2", "--out", out_});
@@ -59,7 +60,7 @@ TEST_F(CliAb, WithoutPromptsTheFrozenOnesAreCutToTheContext) {
   }
 }
 
-TEST_F(CliAb, WithoutNumbersAPilotTellsThem) {
+TEST_F(CliAbSlow, WithoutNumbersAPilotTellsThem) {
   const ProcessResult r = compare({"--minutes", "1", "--out", out_});
   EXPECT_TRUE(r.exit_code == 0 || (r.exit_code >= 10 && r.exit_code <= 12)) << r.err;
   EXPECT_NE(r.err.find(" pairs of openings and "), std::string::npos) << r.err;
@@ -146,7 +147,7 @@ TEST_F(CliAb, AnInterruptLeavesObservationsAndNoVerdict) {
   EXPECT_NE(judged.out.find("ended in the pilot"), std::string::npos) << judged.out;
 }
 
-TEST_F(CliAb, SelfTestKeepsItsPromises) {
+TEST_F(CliAbSlow, SelfTestKeepsItsPromises) {
   const ProcessResult r = weir({"ab", "--self-test"});
   EXPECT_EQ(r.exit_code, 0) << r.out;
   for (const char* words : {"blocked", "ABAB", "opened once", "openings 3 % apart", "warm-up to 5 %",
@@ -156,7 +157,7 @@ TEST_F(CliAb, SelfTestKeepsItsPromises) {
 
 // As short as it gets: that the script runs, judges, and goes on where it was; its figures are for a quiet
 // machine.
-TEST_F(CliAb, TheProofScriptCountsVerdictsAndGoesOnWhereItWas) {
+TEST_F(CliAbSlow, TheProofScriptCountsVerdictsAndGoesOnWhereItWas) {
   const std::string folder = dir_.file("proof");
   const auto prove = [&] {
     return run_process(

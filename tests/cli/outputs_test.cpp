@@ -23,6 +23,7 @@ class CliOutputs : public Cli {
  protected:
   TempDir dir_;
 };
+class CliOutputsSlow : public CliOutputs {};
 
 TEST_F(CliOutputs, BadPathsAreRefusedBeforeAnyWork) {
   for (const char* option : {"--logits", "--ledger-json", "--trace", "--route-trace"}) {
@@ -235,7 +236,7 @@ TEST_F(CliOutputs, TheTraceNamesTheCpuAndEachReadsExpert) {
   EXPECT_LT(*experts.rbegin(), 32);
 }
 
-TEST_F(CliOutputs, WritingATraceStaysWithinTheBudget) {
+TEST_F(CliOutputsSlow, WritingATraceStaysWithinTheBudget) {
   if (sanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
   const std::string trace = dir_.file("t.json"), model = own_model(dir_);
   for (const char* memory : {"18MiB", "32MiB"}) {

@@ -157,7 +157,7 @@ TEST_F(CudaEngine, FastEqualsItself) { expect_fast_equals_itself({}, few_setting
 
 /// Heads of a width that the fast kernels take, on a GPU so wide that they cut one row in chunks: with
 /// experts between the layers the cache is read ahead of the wait, without them in the first layer alone.
-TEST_F(CudaEngine, FastInChunksEqualsItself) {
+TEST_F(CudaEngineSlow, FastInChunksEqualsItself) {
   take_size(132);
   for (test::TinyModelOptions model : models()) {
     model.head_dim = 64;
@@ -307,7 +307,7 @@ TEST_F(CudaEngine, ADelayForARoleThatNeverRunsIsNotCountedAsInjected) {
   }
 }
 
-TEST_F(CudaEngine, ALaunchThatFailsFailsTheOpenRequestsAndNothingAfterThem) {
+TEST_F(CudaEngineSlow, ALaunchThatFailsFailsTheOpenRequestsAndNothingAfterThem) {
   EngineOptions o = options(test::TinyModelOptions{});
   const std::vector<Result> expected = run({"nothing fails", o});
   uint64_t fail = 0, loading = 0;

@@ -157,8 +157,10 @@ TEST_F(CudaExperts, OneExpertMayHaveEveryRow) {
   }
 }
 
+class CudaExpertsSlow : public CudaExperts {};
+
 /// Two to sixteen rows of Q4_K experts: rows that chose an expert share its weights, whatever rows they are.
-TEST_F(CudaExperts, FewRowsThatShareExpertsHaveTheCpusBits) {
+TEST_F(CudaExpertsSlow, FewRowsThatShareExpertsHaveTheCpusBits) {
   const ExpertLayer layer({Type::Q4_K, Type::Q4_K, 256, 256}, 40, true);
   for (int rows : {2, 5, 16})
     for (int top_k : {1, 3, 16}) {
@@ -219,11 +221,11 @@ TEST_P(CudaExpertsAfterRouter, HaveTheCpusBits) {
     for (int top_k : {2, 8}) check_after_router(layer, rows, top_k);
 }
 
-class CudaExpertsAfterRouterAtEveryWidth : public CudaExpertsAfterRouterBase {};
+class CudaExpertsAfterRouterAtEveryWidthSlow : public CudaExpertsAfterRouterBase {};
 
 /// The one-row and the few-rows kernels' instantiations: up to 4, 8 and 16 super-blocks of a weight row of
 /// gate and up, and up to 4 and 8 of down's.
-TEST_F(CudaExpertsAfterRouterAtEveryWidth, HaveTheCpusBits) {
+TEST_F(CudaExpertsAfterRouterAtEveryWidthSlow, HaveTheCpusBits) {
   for (const auto& [hidden, ff] :
        {std::pair<int64_t, int64_t>{768, 256}, {2048, 768}, {1280, 1280}, {4096, 256}})
     for (int rows : {1, 3, 16})

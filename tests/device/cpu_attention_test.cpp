@@ -154,7 +154,7 @@ std::vector<AttentionCase> cases() {
   return all;
 }
 
-TEST(CpuAttention, AgreesWithDoubleAndBetweenDevices) {
+TEST(CpuAttentionSlow, AgreesWithDoubleAndBetweenDevices) {
   int index = 0;
   for (const AttentionCase& c : cases()) {
     SCOPED_TRACE(index++);

@@ -76,7 +76,7 @@ const ExpertsCase::Shape shapes[] = {
     {Type::F16, Type::BF16, Type::F32, 64, 40},
 };
 
-TEST(CpuExperts, AgreeBetweenDevicesAndHoweverGrouped) {
+TEST(CpuExpertsSlow, AgreeBetweenDevicesAndHoweverGrouped) {
   for (const auto& shape : shapes) {
     const ExpertsCase c(shape, 7, 3, 13);
     const Floats whole = on_all_devices(c.needs(), [&](Device& device) { return c.whole(device); });

@@ -144,7 +144,7 @@ class ExactLongSlow : public ExactLong {
 TEST_F(ExactLong, ManySegmentsAndChunksOfAttention) {
   expect_equal(cells(wide_hidden()), prompts({253, 257, 300}));
 }
-TEST_F(ExactLong, ManySegmentsInsideALayer) { expect_equal(cells(wide_inner()), prompts({253, 270})); }
+TEST_F(ExactLongSlow, ManySegmentsInsideALayer) { expect_equal(cells(wide_inner()), prompts({253, 270})); }
 TEST_F(ExactLongSlow, TheWholeMatrixIsEqual) {
   expect_whole_matrix(wide_hidden());
   expect_whole_matrix(wide_inner());

@@ -209,7 +209,7 @@ struct RandomCases {
   }
 };
 
-TEST(Sampler, RowsReadByBlocksGiveTheChoicesOfAPlainSort) {
+TEST(SamplerSlow, RowsReadByBlocksGiveTheChoicesOfAPlainSort) {
   RandomCases random;
   for (int c = 0; c < 3000; ++c) {
     const size_t n = random.of<size_t>({1, 2, 5, 63, 127, 128, 129, 255, 256, 257, 400, 900, 3000});

@@ -49,7 +49,7 @@ ExpertCounters work(const EngineOptions& options) {
   return engine.expert_counters();
 }
 
-TEST(ReplayOfTheEngine, HasItsHitsForAnySlotsPolicyChunkAndLanes) {
+TEST(ReplayOfTheEngineSlow, HasItsHitsForAnySlotsPolicyChunkAndLanes) {
   test::TempDir dir;
   const std::pair<int, int> batches[] = {{1, 1}, {7, 1}, {64, 3}};  // chunk, lanes
   for (const auto& [chunk, lanes] : batches) {
