@@ -79,7 +79,10 @@ TEST_F(InterruptDeathTest, ASignalToAnotherThreadIsTheMainThreads) {
   const auto other = [] {
     clean_up_at_signals();
     // Not joined: the process may end first, which ThreadSanitizer would call a leak.
-    std::thread([] { pthread_kill(pthread_self(), SIGINT); }).detach();
+    std::thread([] {
+      pthread_kill(pthread_self(), SIGINT);
+      sleep(10);
+    }).detach();
     sleep(10);
     _exit(3);
   };
