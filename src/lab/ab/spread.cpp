@@ -9,17 +9,11 @@
 #include "base/stats.h"
 #include "lab/ab/pairs.h"
 #include "lab/ab/schedule.h"
+#include "lab/ab/statistics.h"
 
 namespace weir::lab::ab {
 
 namespace {
-
-double squares_about_mean(std::span<const double> values) {
-  const double centre = mean(values);
-  double sum = 0;
-  for (const double v : values) sum += (v - centre) * (v - centre);
-  return sum;
-}
 
 // t of 95 % at about a dozen pairs.
 constexpr double t_of_dozen = 2.2;
@@ -63,12 +57,12 @@ Spread spread_of(const Experiment& experiment, bool of_pilot) {
   for (const auto& [key, by_opening] : groups) {
     std::vector<double> means;
     for (const auto& [opening, values] : by_opening) {
-      within += squares_about_mean(values);
+      within += sum_of_squares(values);
       within_df += static_cast<int>(values.size()) - 1;
       means.push_back(mean(values));
       runs += static_cast<double>(values.size()), ++openings;
     }
-    between += squares_about_mean(means);
+    between += sum_of_squares(means);
     between_df += static_cast<int>(means.size()) - 1;
   }
   Spread spread;

@@ -14,13 +14,6 @@ namespace weir::lab::ab {
 
 namespace {
 
-double sum_of_squares(std::span<const double> values) {
-  const double centre = mean(values);
-  double sum = 0;
-  for (const double v : values) sum += (v - centre) * (v - centre);
-  return sum;
-}
-
 // Log ratios below this are the rounding of equal values.
 constexpr double nothing = 1e-12;
 
@@ -39,6 +32,13 @@ double spread_of_places(size_t count) {
 }
 
 }  // namespace
+
+double sum_of_squares(std::span<const double> values) {
+  const double centre = mean(values);
+  double sum = 0;
+  for (const double v : values) sum += (v - centre) * (v - centre);
+  return sum;
+}
 
 double student_t_p(double t, int df) {
   WEIR_CHECK(df >= 1, "df {}", df);

@@ -39,4 +39,7 @@ double no_trend_p(std::span<const double> values);
 /// Least squares slope per place.
 double slope(std::span<const double> values);
 
+/// Of the values about their mean.
+double sum_of_squares(std::span<const double> values);
+
 }  // namespace weir::lab::ab
