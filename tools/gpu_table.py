@@ -32,6 +32,7 @@ def cost(path, what):
         f"ledger on over off, {what}",
         f"{mean:.4f} [{mean - half:.4f}, {mean + half:.4f}], {judged} {low} to {high}; off again over off {statistics.mean(null):.4f}",
     )
+    return judged == "within"
 
 
 def ledger(ledger_path):
@@ -54,7 +55,7 @@ def main():
     elif len(sys.argv) == 3 and sys.argv[1] == "ledger":
         ledger(sys.argv[2])
     elif len(sys.argv) == 4 and sys.argv[1] == "cost":
-        cost(sys.argv[2], sys.argv[3])
+        sys.exit(0 if cost(sys.argv[2], sys.argv[3]) else 1)
     else:
         sys.exit(__doc__)
 

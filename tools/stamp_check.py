@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""Reads disassembled kernels (cuobjdump --dump-sass) and holds the instrument to its word: outside the stamped variants
-(whose last template argument is true) and the kernels that are about time (spin, finish, measure_tick), no machine
-code reads the device's clock; each stamped variant has a plain one that does not; and between the wait for the kernel
-before and the clock no stamped variant reads indices of threads or blocks, which every warp would wait for.
+"""Reads disassembled kernels (cuobjdump --dump-sass) and holds the instrument to its word: the kernels that can begin a
+role read the device's clock, and so do those that are about time; no other machine code does. Between the wait for the
+kernel before and the clock none reads indices of threads or blocks, which every warp would wait for.
 
   stamp_check.py SASS.txt       exit status 1 and a line per problem
 """
@@ -11,7 +10,12 @@ import subprocess
 import sys
 
 CLOCK = re.compile(r"SR_GLOBALTIMER")
-ABOUT_TIME = re.compile(r"spin|finish|tick")
+ABOUT_TIME = re.compile(r"spin_kernel|finish_kernel|tick_kernel")
+# By the name without namespaces; a kernel of several rows that is made from the same template begins no role.
+BEGINS_A_ROLE = re.compile(
+    r"(embed|rms_norm|quantise|norm_quantise|gather|copy|dense|gate_up|route_few|route_one|one_row_matmul|one_row_gate_up|few_rows_gate_up)_kernel\b"
+    r"|small_matmul_kernel<.*, true>"
+)
 WAIT = re.compile(r"\bACQBULK\b")
 INDEX = re.compile(r"\bS2U?R\b.*SR_(TID|CTAID)")
 
@@ -43,24 +47,25 @@ def main():
         sys.exit("stamp_check.py: no kernels")
     reads_clock, late = dict(found), {name for name, body in bodies if index_after_wait(body)}
     names = subprocess.run(["c++filt"], input="\n".join(reads_clock), capture_output=True, text=True).stdout.splitlines()
-    readable = {n: t.replace("(anonymous namespace)::", "").split("(")[0] for n, t in zip(reads_clock, names)}
-    stamped, problems = 0, []
+    readable = {n: re.sub(r"\(anonymous namespace\)::|weir::cuda::", "", t).split("(")[0] for n, t in zip(reads_clock, names)}
+    stamping, problems = 0, []
     for name, reads in reads_clock.items():
-        if not reads or ABOUT_TIME.search(readable[name]):
+        text = readable[name]
+        if ABOUT_TIME.search(text):
             continue
-        stamped += 1
-        plain = "Lb0EEE".join(name.rsplit("Lb1EEE", 1))
-        if plain == name:
-            problems.append(f"{readable[name]}: reads the clock and is no stamped variant")
-        elif reads_clock.get(plain, True):
-            problems.append(f"{readable[name]}: its plain variant is missing or reads the clock too")
+        begins = BEGINS_A_ROLE.match(text.removeprefix("void ")) is not None
+        stamping += begins
+        if reads and not begins:
+            problems.append(f"{text}: reads the clock and begins no role")
+        if begins and not reads:
+            problems.append(f"{text}: begins a role and does not read the clock")
         if name in late:
-            problems.append(f"{readable[name]}: reads an index between the wait and the clock")
+            problems.append(f"{text}: reads an index between the wait and the clock")
     for line in problems:
         print(f"stamp_check.py: {line}")
-    if problems or not stamped:
+    if problems or not stamping:
         sys.exit(1)
-    print(f"{len(found)} kernels, {stamped} stamped variants read the clock, no other does")
+    print(f"{len(found)} kernels, {stamping} that can begin a role read the clock, no other does")
 
 
 if __name__ == "__main__":

@@ -208,9 +208,15 @@ TEST_F(CudaEngine, TheLedgerAddsNoLaunchAndNoNode) {
     };
     Engine engine(o);
     engine.load();
+#if defined(WEIR_CUDA_EMULATION)
+    const uint64_t reads = emulation::counts().clock_reads;
+#endif
     for (const size_t i : together) engine.submit(requests(false)[i]);
     while (engine.step()) {
     }
+#if defined(WEIR_CUDA_EMULATION)
+    EXPECT_EQ(emulation::counts().clock_reads > reads, ledger) << "who reads the clock";
+#endif
     return Counts{device->launches(), device->recorded_nodes()};
   };
   for (const Arithmetic arithmetic : {Arithmetic::portable, Arithmetic::fast})

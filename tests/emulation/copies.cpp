@@ -93,6 +93,7 @@ namespace weir::cuda {
 using namespace emulation;
 
 uint64_t globaltimer() {
+  note(&Counts::clock_reads);
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
                                std::chrono::nanoseconds(1));
 }

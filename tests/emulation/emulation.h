@@ -42,6 +42,7 @@ struct Counts {
   uint64_t launches = 0, blocks = 0, switches = 0;
   uint64_t allocations = 0;  ///< live ones: of memory, streams and instantiated graphs
   uint64_t graph_launches = 0;
+  uint64_t clock_reads = 0;  ///< by kernels
 };
 const Counts& counts();
 

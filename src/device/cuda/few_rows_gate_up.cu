@@ -98,7 +98,7 @@ struct Worker {
 };
 
 /// blockIdx.y: the pair.
-template <int T, bool kStamp>
+template <int T>
 __global__ void __launch_bounds__(32 * warps, T < 4 ? 5 : 4)
     few_rows_gate_up_kernel(const FewGateUp task, uint64_t* stamp_slot) {
   constexpr int outs = Worker<T>::outs;
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(32 * warps, T < 4 ? 5 : 4)
   ring.init();
   fetch_parameters(task);
   __syncthreads();  // the barriers are ready
-  wait_and_stamp<kStamp>(stamp_slot);
+  wait_and_stamp(stamp_slot);
   allow_next();  // only now: what follows may read the ids ahead of its own wait
   Sharers sharers(task.ids, task.pairs, static_cast<int>(blockIdx.y));
   if (!sharers.first) return;
@@ -157,7 +157,7 @@ void launch_gate_up(Stream& s, FewGateUp task) {
   const int block_outs = warps * task.tiles * outs;
   uint64_t* slot = s.take_stamp();
   launch(
-      s, "few_rows_gate_up", slot ? few_rows_gate_up_kernel<T, true> : few_rows_gate_up_kernel<T, false>,
+      s, "few_rows_gate_up", few_rows_gate_up_kernel<T>,
       dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs), static_cast<unsigned>(task.pairs)),
       dim3(32 * warps), static_cast<size_t>(bytes), task, slot);
 }

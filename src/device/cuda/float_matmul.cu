@@ -28,7 +28,7 @@ struct Dense {
 
 /// A warp takes kRows rows and tile_outs outputs. Many rows: a block's eight warps are two row tiles by four
 /// output tiles, which share operands in the first cache.
-template <typename W, int kRows, bool kStamp>
+template <typename W, int kRows>
 __global__ void __launch_bounds__(threads) dense_kernel(Dense a, uint64_t* slot) {
   constexpr int row_tiles = kRows == 1 ? 1 : 2, out_tiles = warps / row_tiles;
   constexpr int copies = 32 / (kRows * tile_outs);  // lanes that have the same dot
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(threads) dense_kernel(Dense a, uint64_t* slot)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t out0 = (int64_t{blockIdx.x} * out_tiles + warp / row_tiles) * tile_outs;
   const int64_t row0 = (int64_t{blockIdx.y} * row_tiles + warp % row_tiles) * kRows;
-  wait_and_stamp<kStamp>(slot);
+  wait_and_stamp(slot);
   if (out0 >= a.outs || row0 >= a.rows) return;
   const float* x[kRows];
   const W* w[tile_outs];
@@ -56,10 +56,10 @@ template <typename W>
 void launch_dense(Stream& s, const Dense& a) {
   uint64_t* slot = s.take_stamp();
   if (a.rows == 1)
-    launch(s, "float_matmul", slot ? dense_kernel<W, 1, true> : dense_kernel<W, 1, false>,
-           dim3(divide_up(a.outs, tile_outs * warps)), dim3(threads), 0, a, slot);
+    launch(s, "float_matmul", dense_kernel<W, 1>, dim3(divide_up(a.outs, tile_outs * warps)), dim3(threads),
+           0, a, slot);
   else
-    launch(s, "float_matmul", slot ? dense_kernel<W, tile_rows, true> : dense_kernel<W, tile_rows, false>,
+    launch(s, "float_matmul", dense_kernel<W, tile_rows>,
            dim3(divide_up(a.outs, tile_outs * warps / 2), divide_up(a.rows, 2 * tile_rows)), dim3(threads), 0,
            a, slot);
 }
@@ -136,12 +136,12 @@ __device__ __forceinline__ void down_tile(const Experts& a, const Group& g, int 
   if (lane % copies == 0 && pair < g.end && out < hidden) a.out[a.groups.pairs[pair] * hidden + out] = y;
 }
 
-template <typename W, bool kStamp>
+template <typename W>
 __global__ void __launch_bounds__(threads) gate_up_kernel(Experts a, uint64_t* slot) {
   allow_next();
   const int lane = threadIdx.x % 32;
   const int64_t out0 = (int64_t{blockIdx.x} * warps + threadIdx.x / 32) * 2;
-  wait_and_stamp<kStamp>(slot);
+  wait_and_stamp(slot);
   const Group g = group_of_block(a);
   if (out0 >= a.bank.gate.out) return;
   if (g.end - g.begin == 1) return gate_up_tile<W, 1>(a, g, g.begin, out0, lane);
@@ -182,7 +182,7 @@ void float_gate_up(Stream& s, const ExpertBank& bank, const ExpertGroups& groups
   const Experts a{bank, groups, x, top_k, act};
   with_float_weights(bank.gate.type, "experts", [&]<typename W>() {
     uint64_t* slot = s.take_stamp();
-    launch(s, "float_gate_up", slot ? gate_up_kernel<W, true> : gate_up_kernel<W, false>,
+    launch(s, "float_gate_up", gate_up_kernel<W>,
            dim3(divide_up(bank.gate.out, 2 * warps), most_active(bank, rows, top_k)), dim3(threads), 0, a,
            slot);
   });

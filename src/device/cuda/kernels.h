@@ -1,5 +1,5 @@
 // Every kernel's launcher. Pointers are device memory; nothing here allocates or waits. A launcher marked
-// (stamps) can be the first of a role: it takes Stream::stamp and launches its stamped variant. Results are
+// (stamps) can be the first of a role: it takes Stream::stamp along. Results are
 // those of docs/arithmetic.md, bit for bit, except attend() in the fast arithmetic. One marked (settles) lets
 // nothing after it start before everything before it is complete: kernels after it may read that ahead of
 // their own waits.

@@ -41,7 +41,7 @@ struct DownSum {
 constexpr int gate_up_warps = 12, most_experts = 16;
 
 /// blockIdx.y: which of the row's experts. A warp has rows_at_once / 2 rows of gate and the same of up.
-template <int T, bool kActs, bool kStamp>
+template <int T, bool kActs>
 __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp task) {
   constexpr int outs = rows_at_once<T> / 2;
   WEIR_DYNAMIC_SHARED(shared);
@@ -59,7 +59,7 @@ __global__ void __maxnreg__(T < 4 ? 64 : 96) one_row_gate_up_kernel(const GateUp
   ready(barrier);
   if (valid > 0) expect(barrier, static_cast<uint32_t>(2 * valid * row_bytes));
   fetch_parameters(task);
-  const auto stamp = wait_and_read_clock<kStamp>(task.stamp);
+  const auto stamp = wait_and_read_clock(task.stamp);
   // Only now: what is launched after this kernel starts when all that came before it is complete, the router
   // included, and may read the ids ahead of its own wait (down_sum).
   allow_next();
@@ -139,10 +139,7 @@ void launch_gate_up(Stream& s, GateUp task, int top_k) {
                     (gate_up_warps * terms_bytes<T> + 127) / 128 * 128 +
                     gate_up_warps * 2 * outs * task.supers * block_bytes;
   task.stamp = s.take_stamp();
-  const bool stamps = task.stamp != nullptr;
-  auto* kernel =
-      has_acts ? (stamps ? one_row_gate_up_kernel<T, true, true> : one_row_gate_up_kernel<T, true, false>)
-               : (stamps ? one_row_gate_up_kernel<T, false, true> : one_row_gate_up_kernel<T, false, false>);
+  auto* kernel = has_acts ? one_row_gate_up_kernel<T, true> : one_row_gate_up_kernel<T, false>;
   constexpr int block_outs = gate_up_warps * outs;
   launch(s, "one_row_gate_up", kernel,
          dim3(static_cast<unsigned>((task.ff + block_outs - 1) / block_outs), static_cast<unsigned>(top_k)),

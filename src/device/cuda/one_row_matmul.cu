@@ -33,7 +33,7 @@ struct MatmulTask {
 };
 
 /// kActs: the activations are in task.acts; else the block norms and quantises x itself.
-template <int T, bool kActs, bool kStamp>
+template <int T, bool kActs>
 __global__ void __launch_bounds__(32 * most_warps) one_row_matmul_kernel(const MatmulTask task) {
   constexpr int rows = rows_at_once<T>;
   allow_next();
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(32 * most_warps) one_row_matmul_kernel(const M
     reads = first_reads(task.x);
     have_ready(reads.super_block), have_ready(reads.segment);
   }
-  const auto stamp = wait_and_read_clock<kStamp>(task.stamp);
+  const auto stamp = wait_and_read_clock(task.stamp);
   if constexpr (!kActs) quantise_own(own, task.x, reads, task.norm, ahead, task.eps, in);
   if (valid == 0) return;
   float before = 0;
@@ -109,10 +109,7 @@ void launch_matmul(Stream& s, const SmallMatmul& args) {
                                    warps * rows * task.supers * block_bytes);
   if (has_acts && blocks <= s.multiprocessors) bytes = std::max(bytes, alone_bytes);
   task.stamp = s.take_stamp();
-  auto* kernel =
-      has_acts
-          ? (task.stamp ? one_row_matmul_kernel<T, true, true> : one_row_matmul_kernel<T, true, false>)
-          : (task.stamp ? one_row_matmul_kernel<T, false, true> : one_row_matmul_kernel<T, false, false>);
+  auto* kernel = has_acts ? one_row_matmul_kernel<T, true> : one_row_matmul_kernel<T, false>;
   launch(s, "one_row_matmul", kernel, dim3(static_cast<unsigned>(blocks)),
          dim3(static_cast<unsigned>(32 * warps)), bytes, task);
 }

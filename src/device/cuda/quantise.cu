@@ -25,7 +25,7 @@ __device__ __forceinline__ void quantise_segment(const float (&v)[segment_steps]
 }
 
 /// Without a norm segments know nothing of each other: warps take them laid end to end.
-template <int kBlock, bool kStamp>
+template <int kBlock>
 __global__ void __launch_bounds__(32 * flat_warps) quantise_kernel(Quantise a, uint64_t* slot) {
   allow_next();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(32 * flat_warps) quantise_kernel(Quantise a, u
   const int64_t row = item / segments;
   const int s = static_cast<int>(item % segments), count = segment_count(a.in, s);
   fetch_parameters(a);
-  wait_and_stamp<kStamp>(slot);
+  wait_and_stamp(slot);
   if (row >= a.rows) return;
   float v[segment_steps];
   load_segment(v, a.x + row * a.in + int64_t{s} * segment_values, count, lane);
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(32 * flat_warps) quantise_kernel(Quantise a, u
 }
 
 /// A block a row.
-template <int kBlock, bool kStamp>
+template <int kBlock>
 __global__ void __launch_bounds__(32 * most_row_warps) norm_quantise_kernel(Quantise a, uint64_t* slot) {
   __shared__ float sums[most_row_warps];
   allow_next();
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(32 * most_row_warps) norm_quantise_kernel(Quan
   float v[segment_steps], weight[segment_steps];
   load_segment(weight, a.norm + warp * segment_values, count, lane);
   fetch_parameters(a);
-  wait_and_stamp<kStamp>(slot);
+  wait_and_stamp(slot);
   load_segment(v, x + warp * segment_values, count, lane);
   const float inv = inverse_rms(block_square_sum(x, a.in, v, sums), a.in, a.eps);
   for (int at = warp; at < segments; at += warps) {
@@ -71,11 +71,10 @@ template <int kBlock>
 void launch_quantise(Stream& s, const Quantise& a) {
   uint64_t* slot = s.take_stamp();
   if (a.norm) {
-    launch(s, "quantise", slot ? norm_quantise_kernel<kBlock, true> : norm_quantise_kernel<kBlock, false>,
-           dim3(a.rows), dim3(32 * row_warps(a.in)), 0, a, slot);
+    launch(s, "quantise", norm_quantise_kernel<kBlock>, dim3(a.rows), dim3(32 * row_warps(a.in)), 0, a, slot);
   } else {
     const int64_t items = int64_t{a.rows} * segments_of(a.in);
-    launch(s, "quantise", slot ? quantise_kernel<kBlock, true> : quantise_kernel<kBlock, false>,
+    launch(s, "quantise", quantise_kernel<kBlock>,
            dim3(static_cast<unsigned>((items + flat_warps - 1) / flat_warps)), dim3(32 * flat_warps), 0, a,
            slot);
   }

@@ -101,10 +101,10 @@ __global__ void __launch_bounds__(threads) choose_kernel(ChooseArgs a, ChooseSta
 // --- copies
 // -------------------------------------------------------------------------------------------------------------------
 
-template <typename V, bool kStamp>
+template <typename V>
 __global__ void __launch_bounds__(threads) copy_kernel(V* to, const V* from, size_t n, uint64_t* slot) {
   allow_next();
-  wait_and_stamp<kStamp>(slot);
+  wait_and_stamp(slot);
   const size_t step = size_t{gridDim.x} * threads;
   for (size_t i = size_t{blockIdx.x} * threads + threadIdx.x; i < n; i += step) to[i] = from[i];
 }
@@ -114,9 +114,8 @@ void launch_copy(Stream& s, void* to, const void* from, size_t bytes) {
   uint64_t* slot = s.take_stamp();
   const size_t n = bytes / sizeof(V), wanted = (n + threads - 1) / threads;
   const auto most = static_cast<size_t>(s.multiprocessors) * 8;  // the link is full long before
-  launch(s, "copy_mapped", slot ? copy_kernel<V, true> : copy_kernel<V, false>,
-         dim3(static_cast<unsigned>(wanted < most ? wanted : most)), dim3(threads), 0, static_cast<V*>(to),
-         static_cast<const V*>(from), n, slot);
+  launch(s, "copy_mapped", copy_kernel<V>, dim3(static_cast<unsigned>(wanted < most ? wanted : most)),
+         dim3(threads), 0, static_cast<V*>(to), static_cast<const V*>(from), n, slot);
 }
 
 // --- the end

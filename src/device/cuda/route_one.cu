@@ -210,7 +210,7 @@ __device__ __forceinline__ void write_groups(const RouteOne& f, const float (&x)
   }
 }
 
-template <typename W, int kChunks, bool kStamp>
+template <typename W, int kChunks>
 __global__ void __launch_bounds__(32 * most_segments, 1) route_one_kernel(RouteOne f, uint64_t* slot) {
   __shared__ OneShared shared;
   allow_next();
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(32 * most_segments, 1) route_one_kernel(RouteO
   // The warp that gives the block's logit away, and selects: not one that write_groups() keeps busy.
   const int writer = expert / 2, keeper = writer + 1 < f.segments ? writer + 1 : 0;
   have_ready(a.x + at + lane);
-  const auto stamp = wait_and_read_clock<kStamp>(slot);
+  const auto stamp = wait_and_read_clock(slot);
 
   load_segment(x, a.x + at, segment_values, lane);
   uint32_t begun = 0;
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(32 * most_segments, 1) route_one_kernel(RouteO
 template <typename W, int kChunks>
 void launch_one(Stream& s, const RouteOne& f) {
   uint64_t* slot = s.take_stamp();
-  launch(s, "route", slot ? route_one_kernel<W, kChunks, true> : route_one_kernel<W, kChunks, false>,
+  launch(s, "route", route_one_kernel<W, kChunks>,
          dim3(static_cast<unsigned>(f.args.router.out), static_cast<unsigned>(f.args.rows)),
          dim3(static_cast<unsigned>(32 * f.segments)), 0, f, slot);
 }

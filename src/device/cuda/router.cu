@@ -29,7 +29,7 @@ struct FewShared {
 /// A block: `teams` experts (blockIdx.x) times `teams` rows (blockIdx.y), or kAlone times the one row, which
 /// every team then norms and keeps in registers. Warp: team warp / segments, segment warp % segments. Dynamic
 /// shared memory: the normed rows [teams][hidden in whole segments], later the last block's logits.
-template <typename W, bool kAlone, bool kStamp>
+template <typename W, bool kAlone>
 __global__ void __launch_bounds__(32 * most_warps, 1) route_few_kernel(RouteFew f, uint64_t* slot) {
   WEIR_DYNAMIC_SHARED(dynamic);
   __shared__ FewShared shared;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(32 * most_warps, 1) route_few_kernel(RouteFew 
                static_cast<const W*>(a.router.data) + (expert < experts ? expert : experts - 1) * hidden + at,
                count, lane);
   if (a.norm) load_segment(norm, a.norm + at, count, lane);
-  wait_and_stamp<kStamp>(slot);
+  wait_and_stamp(slot);
 
   const int row0 = kAlone ? 0 : static_cast<int>(blockIdx.y) * teams;
   const int row = kAlone ? 0 : row0 + team < a.rows ? row0 + team : a.rows - 1;
@@ -125,10 +125,8 @@ void launch_few(Stream& s, const RouteArgs& args, float* logits, uint32_t* ticke
   const size_t logit_bytes = select_logit_bytes(args.rows, experts);
   const dim3 grid(divide_up(experts, teams), alone ? 1 : divide_up(args.rows, teams));
   uint64_t* slot = s.take_stamp();
-  auto* kernel = alone  ? slot ? route_few_kernel<W, true, true> : route_few_kernel<W, true, false>
-                  : slot ? route_few_kernel<W, false, true>
-                        : route_few_kernel<W, false, false>;
-  launch(s, "route", kernel, grid, dim3(static_cast<unsigned>(32 * segments * teams)),
+  launch(s, "route", alone ? route_few_kernel<W, true> : route_few_kernel<W, false>, grid,
+         dim3(static_cast<unsigned>(32 * segments * teams)),
          rows_bytes > logit_bytes ? rows_bytes : logit_bytes, f, slot);
 }
 

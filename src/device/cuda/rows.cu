@@ -52,9 +52,9 @@ __device__ __forceinline__ float decode_value(const uint8_t* block, int e) {
 }
 
 /// blockIdx.x: the row; blockIdx.y: `threads` values of it.
-template <typename Codec, bool kStamp>
+template <typename Codec>
 __global__ void __launch_bounds__(threads) embed_kernel(EmbedArgs a, uint64_t* slot) {
-  wait_and_stamp<kStamp>(slot);
+  wait_and_stamp(slot);
   // Only now: what a round begins with is complete when anything after this kernel starts.
   allow_next();
   const int64_t i = int64_t{blockIdx.y} * threads + threadIdx.x;
@@ -70,7 +70,6 @@ __global__ void __launch_bounds__(threads) embed_kernel(EmbedArgs a, uint64_t* s
 // -------------------------------------------------------------------------------------------------------------------
 
 /// A block a row. out may be x: a thread writes what it alone has read, after the row's sum is known.
-template <bool kStamp>
 __global__ void __launch_bounds__(32 * most_row_warps) rms_norm_kernel(NormArgs a, uint64_t* slot) {
   __shared__ float sums[most_row_warps];
   allow_next();
@@ -80,7 +79,7 @@ __global__ void __launch_bounds__(32 * most_row_warps) rms_norm_kernel(NormArgs 
   const bool weighted = a.weight != nullptr;
   float v[segment_steps], weight[segment_steps];
   if (weighted) load_segment(weight, a.weight + warp * segment_values, count, lane);
-  wait_and_stamp<kStamp>(slot);
+  wait_and_stamp(slot);
   load_segment(v, x + warp * segment_values, count, lane);
   const float inv = inverse_rms(block_square_sum(x, a.n, v, sums), a.n, a.eps);
   for (int s = warp; s < segments; s += warps) {
@@ -115,11 +114,11 @@ __global__ void __launch_bounds__(threads) add_kernel(V* h, const V* y, int64_t 
 }
 
 /// blockIdx.x: the row; blockIdx.y: `threads` elements of its n.
-template <typename V, bool kStamp>
+template <typename V>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const V* x, const int32_t* index, int64_t n, V* out, uint64_t* slot) {
   allow_next();
-  wait_and_stamp<kStamp>(slot);
+  wait_and_stamp(slot);
   const int64_t i = int64_t{blockIdx.y} * threads + threadIdx.x;
   if (i < n) out[blockIdx.x * n + i] = x[index[blockIdx.x] * n + i];
 }
@@ -160,8 +159,8 @@ void embed(Stream& s, const EmbedArgs& args) {
     if (args.table.type != Codec::type) return;
     found = true;
     uint64_t* slot = s.take_stamp();
-    launch(s, "embed", slot ? embed_kernel<Codec, true> : embed_kernel<Codec, false>,
-           row_grid(args.rows.count, args.table.in), dim3(threads), 0, args, slot);
+    launch(s, "embed", embed_kernel<Codec>, row_grid(args.rows.count, args.table.in), dim3(threads), 0, args,
+           slot);
   });
   WEIR_CHECK(found, "embed from {}", type_info(args.table.type).name);
 }
@@ -169,8 +168,7 @@ void embed(Stream& s, const EmbedArgs& args) {
 void rms_norm(Stream& s, const NormArgs& args) {
   if (args.rows == 0) return;
   uint64_t* slot = s.take_stamp();
-  launch(s, "rms_norm", slot ? rms_norm_kernel<true> : rms_norm_kernel<false>, dim3(args.rows),
-         dim3(32 * row_warps(args.n)), 0, args, slot);
+  launch(s, "rms_norm", rms_norm_kernel, dim3(args.rows), dim3(32 * row_warps(args.n)), 0, args, slot);
 }
 
 void gated(Stream& s, const GatedArgs& args) {
@@ -196,11 +194,11 @@ void gather_rows(Stream& s, const float* x, const int32_t* index, int count, int
   if (count == 0) return;
   uint64_t* slot = s.take_stamp();
   if (takes_float4(n, x, out))
-    launch(s, "gather_rows", slot ? gather_kernel<float4, true> : gather_kernel<float4, false>,
-           row_grid(count, n / 4), dim3(threads), 0, by4(x), index, n / 4, by4(out), slot);
+    launch(s, "gather_rows", gather_kernel<float4>, row_grid(count, n / 4), dim3(threads), 0, by4(x), index,
+           n / 4, by4(out), slot);
   else
-    launch(s, "gather_rows", slot ? gather_kernel<float, true> : gather_kernel<float, false>,
-           row_grid(count, n), dim3(threads), 0, x, index, n, out, slot);
+    launch(s, "gather_rows", gather_kernel<float>, row_grid(count, n), dim3(threads), 0, x, index, n, out,
+           slot);
 }
 
 void combine(Stream& s, const CombineArgs& args) {

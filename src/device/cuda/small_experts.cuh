@@ -10,7 +10,7 @@
 namespace weir::cuda {
 
 /// One row. blockIdx.y: the pair.
-template <typename Codec, bool kStamp>
+template <typename Codec>
 __global__ void __launch_bounds__(32 * most_warps(true), blocks_at_once<Codec, true>)
     gate_up_kernel(const GateUpTask task, uint64_t* stamp_slot) {
   constexpr bool per256 = Codec::act == ActFormat::per256, has_sums = Codec::has_minimum;
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(32 * most_warps(true), blocks_at_once<Codec, t
   const Stages<Codec, true> stages{shared, shape, shape.parts};
   stages.init();
   fetch_parameters(task);
-  wait_and_stamp<kStamp>(stamp_slot);
+  wait_and_stamp(stamp_slot);
   // Only now: what is launched after this kernel starts when all that came before it is complete, the router
   // included, and may read the ids ahead of its own wait (small_down_sum).
   allow_next();
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(32 * most_warps(true), blocks_at_once<Codec, t
 template <typename Codec>
 void launch_gate_up(Stream& s, const GateUpTask& task, int blocks, int pairs) {
   uint64_t* slot = s.take_stamp();
-  launch_small(s, "small_gate_up", slot ? gate_up_kernel<Codec, true> : gate_up_kernel<Codec, false>,
+  launch_small(s, "small_gate_up", gate_up_kernel<Codec>,
                dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(pairs)), task.shape, task, slot);
 }
 

@@ -34,7 +34,7 @@ __device__ __forceinline__ MatmulTile matmul_tile(const SmallMatmulTask& task, i
   return m;
 }
 
-template <typename Codec, bool kOneRow, bool kStamp>
+template <typename Codec, bool kOneRow>
 __global__ void __launch_bounds__(32 * most_warps(kOneRow), kOneRow&& Fragments<Codec>::integer_scale
                                                                 ? 2
                                                                 : blocks_at_once<Codec, kOneRow>)
@@ -55,7 +55,10 @@ __global__ void __launch_bounds__(32 * most_warps(kOneRow), kOneRow&& Fragments<
   auto* scratch = reinterpret_cast<float*>(shared + shape.extra_at);
   if (kOneRow && task.norm) stage_norm(scratch, task.norm, shape.in);
   fetch_parameters(task);
-  wait_and_stamp<kStamp>(stamp_slot);
+  if constexpr (kOneRow)
+    wait_and_stamp(stamp_slot);
+  else
+    wait_for_previous();
 
   const auto row_of = [](int row) { return row; };
   if constexpr (kOneRow) {
@@ -103,9 +106,7 @@ __global__ void __launch_bounds__(32 * most_warps(kOneRow), kOneRow&& Fragments<
 template <typename Codec>
 void launch_small_matmul(Stream& s, const SmallMatmulTask& task, int blocks) {
   uint64_t* slot = s.take_stamp();
-  auto* kernel = task.rows > 1 ? small_matmul_kernel<Codec, false, false>
-                 : slot        ? small_matmul_kernel<Codec, true, true>
-                               : small_matmul_kernel<Codec, true, false>;
+  auto* kernel = task.rows > 1 ? small_matmul_kernel<Codec, false> : small_matmul_kernel<Codec, true>;
   WEIR_CHECK(task.rows == 1 || !slot, "small_matmul of {} rows does not stamp", task.rows);
   launch_small(s, "small_matmul", kernel, dim3(static_cast<unsigned>(blocks)), task.shape, task, slot);
 }
