@@ -4,6 +4,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <array>
 #include <fstream>
 
 #include "experts/plan.h"
@@ -33,6 +34,17 @@ Machine this_machine() {
   if (uname(&names) == 0) m.system = fmt::format("{} {} {}", names.sysname, names.release, names.machine);
   m.build = fmt::format("weir {}, compiler {}", WEIR_VERSION, __VERSION__);
   return m;
+}
+
+std::optional<uint64_t> stolen_ns(const std::string& proc_stat) {
+  std::ifstream in(proc_stat);
+  std::string label;
+  std::array<uint64_t, 8> ticks{};  // user, nice, system, idle, iowait, irq, softirq, steal
+  in >> label;
+  for (auto& t : ticks) in >> t;
+  const long per_second = sysconf(_SC_CLK_TCK);
+  if (!in || label != "cpu" || per_second <= 0) return std::nullopt;
+  return ticks.back() * (1'000'000'000 / static_cast<uint64_t>(per_second));
 }
 
 }  // namespace weir::lab

@@ -55,6 +55,22 @@ TEST(AbJudge, VerdictsHaveTheirOwnExitCodes) {
   EXPECT_GT(same.estimate->smallest, 0);
 }
 
+TEST(AbJudge, RefusesWhatAHypervisorDisturbed) {
+  const auto stealing = [](double share, double scale) {
+    Experiment e = clean(.02);
+    e.setting.machine.processors = 2;
+    for (auto& o : e.observations) {
+      o.took_s *= scale;
+      o.stolen_ns = static_cast<uint64_t>(2e9 * o.took_s * share);
+    }
+    return e;
+  };
+  expect_refused(stealing(.06, 10), "stolen time", "6.0 %");
+  EXPECT_EQ(judge(stealing(.04, 10)).outcome, Outcome::faster);
+  EXPECT_EQ(judge(stealing(.06, .1)).outcome, Outcome::faster) << "a tick of the kernel's clock is no share";
+  EXPECT_EQ(check(judge(clean()), "stolen time").state, CheckState::skipped) << "who does not know, says so";
+}
+
 TEST(AbJudge, SameExperimentSameVerdict) {
   const Experiment e = clean(.01);
   const Verdict first = judge(e), second = judge(e);

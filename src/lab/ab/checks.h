@@ -19,6 +19,7 @@ Check openings_are_covered(const Experiment& e);
 Check tokens_are_equal(const Experiment& e);
 Check starts_are_equal(const Experiment& e);
 Check wall_is_covered(const Experiment& e);
+Check little_was_stolen(const Experiment& e);
 
 // Of the differences: do they mean what they seem to?
 Check null_pairs_are_equal(std::span<const Pair> nulls);

@@ -9,6 +9,7 @@
 #include "lab/ab/observations.h"
 #include "lab/ab/pairs.h"
 #include "lab/ab/schedule.h"
+#include "lab/machine.h"
 
 namespace weir::lab::ab {
 
@@ -32,11 +33,16 @@ class Conductor {
       if (options_.on_progress) options_.on_progress(stage, made.size(), schedule.size());
       const PlannedRun& run = schedule[made.size()];
       const double started_s = seconds();
+      const auto stolen = stolen_ns();
       auto observation = runner_.observe(run);
       if (!observation) return false;
       observation->run = run;
       observation->started_s = started_s;
       observation->took_s = seconds() - started_s;
+      const auto stolen_since = stolen_ns();
+      observation->stolen_ns.reset();
+      if (stolen && stolen_since && *stolen_since >= *stolen)
+        observation->stolen_ns = *stolen_since - *stolen;
       made.push_back(std::move(*observation));
       write_observations(experiment_, options_.out);
     }

@@ -115,8 +115,10 @@ struct StartState {
 
 struct Observation {
   PlannedRun run;
-  double started_s = 0;           ///< since the experiment began
-  double took_s = 0;              ///< with opening and preparing it
+  double started_s = 0;  ///< since the experiment began
+  double took_s = 0;     ///< with opening and preparing it
+  /// Meanwhile, by the hypervisor, from all processors (lab/machine.h); nothing where it is not known.
+  std::optional<uint64_t> stolen_ns;
   double value = 0;               ///< the metric; finite and above 0
   uint64_t metric_ns = 0;         ///< of the phases the metric covers
   uint64_t wall_ns = 0;           ///< of the whole generation, or of the command

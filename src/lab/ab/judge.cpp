@@ -18,6 +18,7 @@ Verdict judge(const Experiment& experiment, std::optional<int> requested_pairs) 
       tokens_are_equal(experiment),
       starts_are_equal(experiment),
       wall_is_covered(experiment),
+      little_was_stolen(experiment),
       null_pairs_are_equal(nulls),
       order_keeps_the_verdict(pairs),
       differences_do_not_drift(pairs),

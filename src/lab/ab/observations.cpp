@@ -230,6 +230,7 @@ Json run_json(const Observation& o) {
                {"opening", o.run.opening},
                {"started_s", o.started_s},
                {"took_s", o.took_s},
+               {"stolen_ns", o.stolen_ns ? Json(*o.stolen_ns) : Json(nullptr)},
                {"value", o.value},
                {"metric_ns", o.metric_ns},
                {"wall_ns", o.wall_ns},
@@ -315,6 +316,7 @@ Observation read_run(const Object& o, const Experiment& e) {
   r.run = read_planned(o, e.design);
   r.started_s = o.number("started_s");
   r.took_s = o.seconds("took_s");
+  if (o.has("stolen_ns")) r.stolen_ns = o.u64("stolen_ns");
   r.value = o.number("value");
   r.metric_ns = o.u64("metric_ns");
   r.wall_ns = o.u64("wall_ns");

@@ -134,4 +134,21 @@ Check wall_is_covered(const Experiment& e) {
   return failed(name, detail + fmt::format(": under {:.0f} %", 100 * least_coverage));
 }
 
+Check little_was_stolen(const Experiment& e) {
+  constexpr const char* name = "stolen time";
+  constexpr double least_s = 0.2;  // the kernel counts in steps of 10 ms
+  double stolen = 0, whole = 0;
+  for (const auto& o : e.observations) {
+    if (o.run.kind == RunKind::pilot) continue;
+    if (!o.stolen_ns) return skipped(name, "the system does not tell what a hypervisor takes");
+    stolen += static_cast<double>(*o.stolen_ns) * 1e-9;
+    whole += o.took_s * std::max(1, e.setting.machine.processors);
+  }
+  const double share = whole > 0 ? stolen / whole : 0;
+  auto detail = fmt::format("a hypervisor took {:.1f} % of the processors' time", 100 * share);
+  if (share <= most_stolen || stolen < least_s) return passed(name, detail);
+  return failed(name, detail + fmt::format(": over {:.0f} %, other machines on this host are at work",
+                                           100 * most_stolen));
+}
+
 }  // namespace weir::lab::ab
