@@ -5,11 +5,12 @@ library only; run it on an otherwise idle machine.
   ab_proof.py MODEL FOLDER [--kinds engine,commands] [--identical 60] [--different 20] [--device cuda:0]
               [--expert-slots 8] [--pairs 12] [--runs 1] [-n 48] [--seed 1] [--prompt prompts/short.txt]
 
-The kinds are arms of options in one process ("engine") and whole commands ("commands"). The true difference is a spin
-in the role head, in about half of B's rounds, as long as a tenth of a round of A; where there is a ledger, the table
-has what it came to. FOLDER gets the observations of each experiment; those that are there are judged again and not
-made again, so an interrupted proof goes on. Prints a Markdown table. Exit status 1 where the false verdicts are more
-than the nominal 5 % gives in 97.5 % of such proofs, or a true difference is found (or refused with a reason) in fewer
+The kinds are arms of options in one process ("engine") and whole commands ("commands"). --pairs 0 leaves the numbers of
+pairs and runs to each experiment's pilot. The true difference is a spin in the role head, in about half of B's rounds,
+as long as a tenth of a round of A; where there is a ledger, the table has what it came to. FOLDER gets the observations
+of each experiment; those that are there are judged again and not made again, so an interrupted proof goes on. Prints a
+Markdown table. Exit status 1 where the false verdicts are more than the nominal 5 % gives in 97.5 % of such proofs, or a
+true difference is found (or refused with a reason) in fewer
 than 16 of 20, or found with the wrong sign.
 """
 import argparse
@@ -68,15 +69,15 @@ class Proof:
 
     def engine(self, seed, spin):
         a = self.a
-        return ["-m", a.model, *self.common, "--a", "", "--b", spin, "--prompts", a.prompt, "-n", str(a.n), "--pairs", str(a.pairs),
-                "--runs", str(a.runs), "--seed", str(seed)]
+        numbers = ["--pairs", str(a.pairs), "--runs", str(a.runs)] if a.pairs else []
+        return ["-m", a.model, *self.common, "--a", "", "--b", spin, "--prompts", a.prompt, "-n", str(a.n), *numbers, "--seed", str(seed)]
 
     def commands(self, seed, spin):
         a = self.a
         bench = [a.weir, "bench", "-m", a.model, *self.common, "-p", "0", "-n", str(a.n), "-r", "1", "--json", "--ledger", "1000000"]
         arm = shlex.join(bench)
         return ["--a-command", arm, "--b-command", f"{arm} {spin}".strip(), "--figure", r'"tokens_per_second":([0-9.]+)', "--better",
-                "higher", "--pairs", str(a.pairs), "--seed", str(seed)]
+                "higher", *(["--pairs", str(a.pairs)] if a.pairs else []), "--seed", str(seed)]
 
     def spin(self):
         """The options that make B slower by DIFFERENCE: from what a round of A takes."""
