@@ -306,4 +306,11 @@ void CommandLine::refuse_without(const std::string& mode, const std::vector<std:
       throw input_error("{} has no effect without {}: expected that too, or neither", name, mode);
 }
 
+void CommandLine::refuse_with(const std::string& mode, const std::vector<std::string>& those) const {
+  if (impl_->app.get_option(mode)->count() == 0) return;
+  for (const auto& name : those)
+    if (impl_->app.get_option(name)->count() > 0)
+      throw input_error("{} has no effect with {}: expected one of them", name, mode);
+}
+
 }  // namespace weir::cli

@@ -55,6 +55,8 @@ class CommandLine {
   void refuse_besides(const std::string& mode, const std::vector<std::string>& with) const;
   /// `mode` was not given: refuses each of `those`.
   void refuse_without(const std::string& mode, const std::vector<std::string>& those) const;
+  /// `mode` was given: refuses each of `those`.
+  void refuse_with(const std::string& mode, const std::vector<std::string>& those) const;
 
  private:
   struct Impl;

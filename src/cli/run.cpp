@@ -50,6 +50,7 @@ bool parse(Flags& f, const Arguments& arguments) {
   line.flag("--hash-logits", &f.hash_logits,
             "with --json: also a hash of the logits (on a GPU they then come to the host, which takes time)");
   if (!line.parse(arguments)) return false;
+  line.refuse_with("--greedy", {"--temp", "--top-k", "--top-p", "--min-p"});
   if (f.hash_logits && !f.json)
     throw input_error("--hash-logits: the hash is part of the JSON: expected --json too");
   return true;

@@ -67,6 +67,8 @@ bool Family::supports(std::string_view architecture) {
 /// The family of the file, with what speaks against it, without the file's name. Throws where none can be
 /// made.
 std::unique_ptr<Family> Family::make(const gguf::Model& model, std::vector<std::string>& objections) {
+  const std::string type = model.string("general.type").value_or("model");
+  if (type != "model") throw input_error("{}: general.type is {}: expected model", model.path(), quote(type));
   ArchitectureKeys keys(model);
   for (const auto& row : families) {
     if (keys.architecture() != row.architecture) continue;

@@ -27,6 +27,13 @@ TEST_F(CliBadInput, NoCommandShowsTheUsage) {
 }
 
 TEST_F(CliBadInput, UnknownCommandIsNamed) { expect_refused(weir({"frobnicate"}), {"frobnicate"}); }
+TEST_F(CliBadInput, GreedyTakesNoOptionThatItWouldIgnore) {
+  for (const auto& option :
+       {Arguments{"--temp", "0.5"}, {"--top-k", "3"}, {"--top-p", "0.5"}, {"--min-p", "0.1"}})
+    expect_refused(run(tiny(), option), {option[0], "no effect with --greedy"});
+  EXPECT_EQ(run(tiny(), {"--repeat-penalty", "1.3", "--seed", "1"}).exit_code, 0) << "these are not ignored";
+}
+
 TEST_F(CliBadInput, UnknownFlagIsNamed) { expect_refused(run(tiny(), {"--frobnicate"}), {"--frobnicate"}); }
 TEST_F(CliBadInput, MissingModelFlagIsNamed) { expect_refused(weir({"run", "-p", "the"}), {"-m"}); }
 TEST_F(CliBadInput, MissingModelFileIsNamed) { expect_refused(run(dir_.file("none.gguf")), {"none.gguf"}); }

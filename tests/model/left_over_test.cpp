@@ -55,6 +55,17 @@ TEST(ModelLeftOver, TensorsNobodyUsesAreRefusedByName) {
     EXPECT_EQ(refusal_with_tensor(name), "tiny.gguf: tensor " + name + " is not used by qwen3moe");
 }
 
+TEST(ModelLeftOver, AFileThatIsNoModelIsRefusedAsWhatItIs) {
+  for (const std::string type : {"adapter", "mmproj", "imatrix"}) {
+    gguf::Writer writer = test::tiny_model();
+    writer.set("general.type", type);
+    EXPECT_EQ(refusal(writer), "tiny.gguf: general.type is '" + type + "': expected model");
+  }
+  gguf::Writer writer = test::tiny_model();
+  writer.set("general.type", std::string("model"));
+  EXPECT_EQ(refusal(writer), "");
+}
+
 TEST(ModelLeftOver, SplitExpertsBesideFusedOnesAreRefused) {
   test::TinyModelOptions options;
   options.fused_gate_up = true;
