@@ -15,8 +15,9 @@ namespace weir {
 
 namespace {
 
-/// Logits of a block. Larger ones are fewer to put in order, smaller ones have less to look through.
-constexpr size_t block = 128;
+/// Logits of a block, a multiple of eight. Larger ones are fewer to put in order, smaller ones have less to
+/// look through: a usual top-k of 40 to 64 should take a small part of them.
+size_t block_of(size_t tokens) { return tokens >= 65'536 ? 128 : 64; }
 constexpr float greatest_finite = std::numeric_limits<float>::max();
 
 /// The registers of the baseline instruction sets: reading by four nearly keeps up with memory.
@@ -32,7 +33,7 @@ Four load(const float* x) {
 Four larger(Four a, Four b) { return a > b ? a : b; }
 
 /// The largest of a block's logits; `good` loses bits where one is NaN or +inf.
-float largest_of_block(const float* x, Mask& good) {
+float largest_of_block(const float* x, size_t block, Mask& good) {
   Four largest = load(x);
   for (size_t i = 0; i < block; i += 8) {
     const Four a = load(x + i), b = load(x + i + 4);
@@ -66,12 +67,12 @@ float penalised(float logit, float penalty) { return logit <= 0 ? logit * penalt
 Sampler::Sampler(int tokens) : tokens_(static_cast<size_t>(tokens)) {
   candidates_.reserve(tokens_);
   weights_.reserve(tokens_);
-  blocks_.reserve(tokens_ / block + 1);
+  blocks_.reserve(tokens_ / block_of(tokens_) + 1);
 }
 
 uint64_t Sampler::host_bytes(int tokens) {
   const auto n = static_cast<uint64_t>(tokens);
-  return n * (sizeof(Candidate) + sizeof(float)) + (n / block + 1) * sizeof(Candidate);
+  return n * (sizeof(Candidate) + sizeof(float)) + (n / block_of(n) + 1) * sizeof(Candidate);
 }
 
 bool Sampler::is_argmax(const SamplerOptions& o) { return is_greedy(o) && !penalises(o); }
@@ -80,9 +81,10 @@ int64_t Sampler::read(std::span<const float> logits) {
   logits_ = logits.first(std::min(tokens_, logits.size()));
   blocks_.clear();
   Mask good = {-1, -1, -1, -1};
+  const size_t block = block_of(tokens_);
   size_t i = 0;
   for (; i + block <= logits_.size(); i += block)
-    blocks_.push_back(rank(largest_of_block(&logits[i], good), i));
+    blocks_.push_back(rank(largest_of_block(&logits[i], block, good), i));
   const auto rest = logits_.subspan(i);
   if (!rest.empty()) blocks_.push_back(rank(*std::max_element(rest.begin(), rest.end()), i));
   const auto is_good = [](float logit) { return logit <= greatest_finite; };
@@ -123,6 +125,7 @@ void Sampler::collect(std::span<const Token> recent, const SamplerOptions& o, in
 
 bool Sampler::collect_from(size_t count) {
   const bool all = count >= blocks_.size();
+  const size_t block = block_of(tokens_);
   const auto end = all ? blocks_.end() : blocks_.begin() + static_cast<std::ptrdiff_t>(count);
   if (!all) std::nth_element(blocks_.begin(), end - 1, blocks_.end(), std::greater<>());
   const Candidate floor = all ? 0 : *(end - 1) - (block - 1);  // its largest logit, at its last id

@@ -147,16 +147,17 @@ TEST(Sampler, TopKKeepsWhatTopPWouldKeepOfAll) {
 }
 
 TEST(Sampler, FindsLogitsThatAreNotFinite) {
-  Sampler sampler(1000);
+  Sampler sampler(1000), blocks_of_128(70'000);
   EXPECT_EQ(sampler.read(std::vector<float>{1, -inf, 3}), -1) << "-inf bans a token";
   EXPECT_EQ(sampler.read(std::vector<float>{1, nan, 3}), 1);
   EXPECT_EQ(sampler.read(std::vector<float>{1, 2, inf}), 2);
-  for (const size_t n : {127u, 128u, 129u, 1000u})
+  for (const size_t n : {63u, 64u, 65u, 127u, 128u, 129u, 1000u})
     for (size_t at = 0; at < n; ++at)
       for (const float bad : {inf, nan, -nan}) {
         std::vector<float> logits(n, std::numeric_limits<float>::max());
         for (size_t i = at; i < n; i += 7) logits[i] = bad;
         ASSERT_EQ(sampler.read(logits), static_cast<int64_t>(at)) << n << " " << bad;
+        ASSERT_EQ(blocks_of_128.read(logits), static_cast<int64_t>(at)) << n << " " << bad;
       }
 }
 
@@ -212,7 +213,10 @@ struct RandomCases {
 TEST(SamplerSlow, RowsReadByBlocksGiveTheChoicesOfAPlainSort) {
   RandomCases random;
   for (int c = 0; c < 3000; ++c) {
-    const size_t n = random.of<size_t>({1, 2, 5, 63, 127, 128, 129, 255, 256, 257, 400, 900, 3000});
+    // Now and then as many as have longer blocks.
+    const size_t n =
+        c % 200 == 7 ? random.of<size_t>({65'535, 65'536, 70'001})
+                     : random.of<size_t>({1, 2, 5, 63, 64, 65, 127, 128, 129, 255, 256, 257, 400, 900, 3000});
     std::vector<float> logits = random.logits(n);
     std::vector<Token> recent(random.below(2) * random.below(80));
     for (Token& t : recent) t = static_cast<Token>(random.below(n));
