@@ -22,7 +22,6 @@
 namespace weir {
 namespace {
 
-constexpr uint64_t spin_ns = 50'000;
 constexpr int pauses_per_clock_read = 32;
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
@@ -76,7 +75,7 @@ struct ThreadTeam::State {
       }
       return ready();
     }
-    const uint64_t deadline = now_ns() + spin_ns;
+    const uint64_t deadline = now_ns() + ThreadTeam::spin_ns;
     do {
       for (int i = 0; i < pauses_per_clock_read; ++i) {
         if (ready()) return true;

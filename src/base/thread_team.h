@@ -12,7 +12,12 @@ namespace weir {
 
 class ThreadTeam {
  public:
-  /// threads >= 1, the caller included. Workers spin for about 50 us after a task, then sleep.
+  /// How long a worker spins after a task before it sleeps. The waits for experts of a layer are some 100 to
+  /// 300 us long: a worker that slept through them had to be woken for every few missed experts
+  /// (docs/streaming.md).
+  static constexpr uint64_t spin_ns = 300'000;
+
+  /// threads >= 1, the caller included.
   explicit ThreadTeam(int threads);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;

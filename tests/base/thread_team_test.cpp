@@ -114,7 +114,7 @@ TEST_P(ThreadTeamOf, WakesAfterPausesOfAnyLength) {
   const int64_t tasks = 300;
   for (int64_t t = 0; t < tasks; ++t) {
     team.run(team.size(), 1, [&](int64_t, int64_t, int m) { ++seen[static_cast<size_t>(m) * 8]; });
-    const uint64_t pause_ns = random_u64(7, static_cast<uint64_t>(t)) % 150'000;
+    const uint64_t pause_ns = random_u64(7, static_cast<uint64_t>(t)) % (3 * ThreadTeam::spin_ns);
     for (const uint64_t until = now_ns() + pause_ns; now_ns() < until;) {
     }
   }
